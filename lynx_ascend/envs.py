@@ -1,0 +1,30 @@
+"""The environment variables that the package reads, each behind one function. Nothing else calls `os.environ` for `LYNX_*`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """Where prepared models and texts live.
+
+    `LYNX_CACHE` if set, else `$XDG_CACHE_HOME/lynx-ascend`, else `~/.cache/lynx-ascend`. Not created here.
+    """
+    own = os.environ.get("LYNX_CACHE")
+    if own:
+        return Path(own).expanduser().absolute()
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    # The XDG specification tells to ignore a relative path.
+    base = Path(xdg) if xdg and os.path.isabs(xdg) else Path.home() / ".cache"
+    return base / "lynx-ascend"
+
+
+def transfer_token() -> str | None:
+    """The shared secret of the transfer link (`LYNX_TOKEN`), for those who keep it out of the configuration file."""
+    return os.environ.get("LYNX_TOKEN") or None
+
+
+def log_level() -> str:
+    """The level of the package's own log lines (`LYNX_LOG_LEVEL`, default `info`)."""
+    return os.environ.get("LYNX_LOG_LEVEL", "info").lower()

@@ -1,0 +1,71 @@
+"""GGUF to a folder that engines serve: bf16 safetensors, config, tokenizer with chat template, generation config.
+
+Runs as a child (`python -m lynx_ascend.models.convert GGUF FOLDER`), so that whoever asked for the model keeps
+neither torch nor the weights in memory. It prints the name of each step as it begins.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from lynx_ascend.errors import ModelError
+
+STEPS = ("weights", "tokenizer", "write")
+
+
+def convert(gguf: Path, folder: Path, on_step: Callable[[str], None] = lambda _: None) -> None:
+    """Converts in a child process; `ModelError` with the end of its output if that fails."""
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    log = folder.with_suffix(".log")
+    with log.open("wb") as errors:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "lynx_ascend.models.convert", str(gguf), str(folder)],
+            env=os.environ | offline,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        try:
+            assert child.stdout is not None  # because of stdout=PIPE
+            for line in child.stdout:
+                if line.strip() in STEPS:
+                    on_step(line.strip())
+            child.wait()
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+    if child.returncode:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
+        hint = "it needs torch, transformers, gguf and accelerate: pip install 'lynx-ascend[cpu]'"
+        raise ModelError(f"the conversion of {gguf.name} failed ({hint}):\n{tail}")
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    print("weights", flush=True)
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    # Without `dequantize` the weights stay in GGUF blocks and cannot be saved.
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
+    )
+    print("tokenizer", flush=True)
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    # GGUF readers leave it at 1e30, which lets clients overrun the context without a word.
+    tokenizer.model_max_length = model.config.max_position_embeddings
+    print("write", flush=True)
+    if hasattr(model.config, "quantization_config"):  # an engine would look for GGUF kernels
+        del model.config.quantization_config
+    model.config.name_or_path = ""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    _convert(Path(sys.argv[1]), Path(sys.argv[2]))
