@@ -1,0 +1,27 @@
+"""Codecs by name."""
+
+from __future__ import annotations
+
+from lynx_ascend.codec.base import Codec
+from lynx_ascend.codec.cast import Bf16Codec
+from lynx_ascend.codec.linear import Int4Codec, Int8Codec
+from lynx_ascend.codec.lynx import LynxCodec, LynxInt4Codec, LynxInt8Codec
+from lynx_ascend.codec.spec import CodecSpec
+from lynx_ascend.errors import ConfigError
+
+_CODECS: dict[str, type[Codec]] = {
+    codec.name: codec for codec in (LynxCodec, LynxInt8Codec, LynxInt4Codec, Bf16Codec, Int8Codec, Int4Codec)
+}
+
+
+def get_codec(name: str, spec: CodecSpec | None = None) -> Codec:
+    """The codec called ``name``, with the default CodecSpec if none is given. Raises ConfigError."""
+    try:
+        return _CODECS[name](spec)
+    except KeyError:
+        raise ConfigError(f"no codec is called {name!r}; there are {', '.join(_CODECS)}") from None
+
+
+def codec_names() -> tuple[str, ...]:
+    """Every name that ``get_codec`` knows."""
+    return tuple(_CODECS)

@@ -1,0 +1,1 @@
+"""Tests of the codec: the format on the wire, its bound, its baselines."""

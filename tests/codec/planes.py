@@ -1,0 +1,44 @@
+"""Planes to test with. The golden ones come from integers alone, so that no generator can drift."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lynx_ascend.codec import HotChannels
+
+
+def laplacian(tokens: int, heads: int, dim: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    """Laplacian values, one outlier channel, large sinks: like a K cache."""
+    generator = torch.Generator().manual_seed(seed)
+    u = torch.rand(tokens, heads, dim, generator=generator) - 0.5
+    plane = -u.sign() * torch.log1p(-2 * u.abs().clamp(max=0.4999))
+    plane[:, :, dim // 3] *= 30
+    plane[:4] *= 50
+    return plane.to(dtype)
+
+
+def integers(tokens: int, heads: int, dim: int, dtype: torch.dtype, seed: int = 1) -> Tensor:
+    """Values k / 64 from a linear congruential generator; exact in every dtype."""
+    state, values = seed, []
+    for _ in range(tokens * heads * dim):
+        state = (1103515245 * state + 12345) % 2**31
+        values.append((((state >> 16) % 255) - 127) / 64)
+    return torch.tensor(values, dtype=torch.float32).view(tokens, heads, dim).to(dtype)
+
+
+def uneven(heads: int, dim: int) -> HotChannels:
+    """A mask with none hot in the first head, all in the second, every third in the others."""
+    mask = torch.zeros(heads, dim, dtype=torch.bool)
+    mask[1:2] = True
+    mask[2:, ::3] = True
+    return HotChannels(mask)
+
+
+def same_bits(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors hold the same bits, NaN and -0 included."""
+    return (
+        left.shape == right.shape
+        and left.dtype == right.dtype
+        and torch.equal(left.contiguous().view(torch.uint8), right.contiguous().view(torch.uint8))
+    )
