@@ -1,0 +1,103 @@
+"""One transfer's state on D: what may come, what came, what is missing. Pure; the receive thread owns it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from lynx_ascend.errors import ProtocolError
+from lynx_ascend.stream.frames import FrameHeader
+from lynx_ascend.stream.types import Kind, PayloadLimits, PieceKey, TransferId, TransferStats
+
+
+class Verdict(Enum):
+    """What to do with a payload that has arrived."""
+
+    DELIVER = "deliver"
+    NACK = "nack"
+    FAIL = "fail"
+
+
+@dataclass(slots=True)
+class IncomingState:
+    """Checks every frame against the grant and the limits. Raises ProtocolError for what P may not send."""
+
+    tid: TransferId
+    bytes_max: int
+    limits: PayloadLimits
+    stats: TransferStats = field(default_factory=TransferStats)
+    pieces: int | None = None
+    residuals: int | None = None
+    received: int = 0
+    _arrived: dict[Kind, set[PieceKey]] = field(default_factory=lambda: {kind: set() for kind in Kind})
+    _nacked: set[tuple[Kind, PieceKey]] = field(default_factory=set)
+
+    def accepted(self, pieces: int) -> None:
+        if self.pieces is not None and self.pieces != pieces:
+            raise ProtocolError(f"the number of pieces changed from {self.pieces} to {pieces}")
+        self.pieces = pieces
+
+    def finished(self, anchors: int, residuals: int) -> None:
+        self.accepted(anchors)
+        self.residuals = residuals
+
+    def admit(self, header: FrameHeader) -> None:
+        """Called before memory is allocated for the payload."""
+        kind, key = header.kind, header.key
+        allowed = self.limits.max_bytes(kind, key)
+        if header.length > allowed:
+            raise ProtocolError(
+                f"{kind.name.lower()} of {header.length} bytes for {key}, at most {allowed} allowed"
+            )
+        if key in self._arrived[kind]:
+            raise ProtocolError(f"{kind.name.lower()} {key} came twice")
+        if self.received + header.length > self.bytes_max:
+            raise ProtocolError(f"more than the {self.bytes_max} bytes granted")
+        # Only the control message bounds the number of anchors, and it may still be on its way on its own socket.
+        if kind is Kind.ANCHOR and self.pieces is not None and len(self._arrived[kind]) >= self.pieces:
+            raise ProtocolError(f"more than the {self.pieces} anchors announced")
+        if (
+            kind is Kind.RESIDUAL
+            and self.residuals is not None
+            and len(self._arrived[kind]) >= self.residuals
+        ):
+            raise ProtocolError(f"more than the {self.residuals} residuals announced")
+
+    def landed(self, header: FrameHeader, intact: bool, now: float) -> Verdict:
+        """The payload is here. `now` is wall-clock time for the statistics."""
+        kind, key = header.kind, header.key
+        if not intact:
+            if (kind, key) in self._nacked:
+                return Verdict.FAIL
+            self._nacked.add((kind, key))
+            self.stats.resends += 1
+            return Verdict.NACK
+        self._arrived[kind].add(key)
+        self.received += header.length
+        if kind is Kind.ANCHOR:
+            self.stats.anchor_bytes += header.length
+            self.stats.anchor_pieces += 1
+        else:
+            self.stats.residual_bytes += header.length
+            self.stats.residual_pieces += 1
+        self.note_time(now)
+        return Verdict.DELIVER
+
+    def note_time(self, now: float) -> None:
+        """Fill in the completion times that have become true."""
+        if self.stats.t_anchor_done == 0.0 and self.anchors_complete:
+            self.stats.t_anchor_done = now
+        if self.stats.t_residual_done == 0.0 and self.residuals_complete:
+            self.stats.t_residual_done = now
+
+    @property
+    def anchors_complete(self) -> bool:
+        return self.pieces is not None and len(self._arrived[Kind.ANCHOR]) == self.pieces
+
+    @property
+    def residuals_complete(self) -> bool:
+        return self.residuals is not None and len(self._arrived[Kind.RESIDUAL]) == self.residuals
+
+    @property
+    def complete(self) -> bool:
+        return self.anchors_complete and self.residuals_complete

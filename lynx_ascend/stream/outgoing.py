@@ -1,0 +1,236 @@
+"""One transfer's state on P: what is staged, what is ready, what D has. Pure; the owner's lock guards it."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from lynx_ascend.errors import TransferError
+from lynx_ascend.stream.frames import FLAG_RESEND, HEADER_BYTES, FrameHeader, encode_header
+from lynx_ascend.stream.types import Faults, Kind, PieceKey, TransferId, id_bytes
+
+_ZEROS = memoryview(bytes(64 << 10))
+
+
+class SendState(StrEnum):
+    """P's view of a transfer. The last four are ends: nothing is staged any more."""
+
+    OFFERED = "offered"
+    SUBSCRIBED = "subscribed"
+    ANCHOR_SENT = "anchor_sent"
+    RESIDUAL_SENT = "residual_sent"
+    RELEASED = "released"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    FAILED = "failed"
+
+
+ENDS = frozenset({SendState.RELEASED, SendState.CANCELLED, SendState.EXPIRED, SendState.FAILED})
+
+
+@dataclass(slots=True)
+class StagedPayload:
+    """A payload held until D acknowledges it."""
+
+    data: np.ndarray
+    crc: int
+    nacks: int = 0
+
+
+class SendFrame:
+    """A frame on its way into a socket. Once its first byte may be out, all its bytes must follow."""
+
+    __slots__ = ("owner", "kind", "key", "total", "sent", "drop_link", "_header", "_payload")
+
+    def __init__(
+        self, owner: OutgoingState, kind: Kind, key: PieceKey, header: bytes, payload: np.ndarray
+    ) -> None:
+        self.owner, self.kind, self.key = owner, kind, key
+        self.total = HEADER_BYTES + payload.size
+        self.sent = 0
+        self.drop_link = owner.faults.drop_link == kind.name.lower()
+        self._header = header
+        self._payload: memoryview | None = memoryview(payload)
+
+    def views(self, cap: int) -> list[Any]:
+        """At most `cap` of the bytes still to send, as buffers for sendmsg."""
+        out: list[Any] = []
+        at, end = self.sent, min(self.total, self.sent + cap)
+        if at < HEADER_BYTES:
+            out.append(self._header[at:end] if at or end < HEADER_BYTES else self._header)
+            at = min(end, HEADER_BYTES)
+        if at < end and self._payload is not None:
+            out.append(self._payload[at - HEADER_BYTES : end - HEADER_BYTES])
+        elif at < end:
+            while at < end:
+                step = min(end - at, len(_ZEROS))
+                out.append(_ZEROS[:step])
+                at += step
+        return out
+
+    def abandon(self) -> None:
+        """Let go of the staged bytes; zeros fill the frame up, which D has been told to ignore."""
+        self._payload = None
+
+
+@dataclass(slots=True, eq=False)
+class OutgoingState:
+    """See the module. `order` is the age rank: lower is older and goes first."""
+
+    tid: TransferId
+    pieces: int
+    bytes_max: int
+    order: int
+    faults: Faults = field(default_factory=Faults)
+    state: SendState = SendState.OFFERED
+    reason: str = ""
+    link: Any = None
+    finished: bool = False
+    put_pieces: int = 0
+    put_residuals: int = 0
+    put_bytes: int = 0
+    staged_bytes: int = 0
+    credit: int = 0
+    spent: int = 0
+    sent: dict[Kind, int] = field(default_factory=lambda: {Kind.ANCHOR: 0, Kind.RESIDUAL: 0})
+    t_subscribed: float = math.inf
+    t_anchors_sent: float = math.inf
+    ready: dict[Kind, deque[PieceKey]] = field(default_factory=lambda: {kind: deque() for kind in Kind})
+    staged: dict[tuple[Kind, PieceKey], StagedPayload] = field(default_factory=dict)
+    seen: set[PieceKey] = field(default_factory=set)
+    raw_id: bytes = b""
+    _corrupt_key: PieceKey | None = None
+    _corrupted: int = 0
+
+    def __post_init__(self) -> None:
+        self.raw_id = id_bytes(self.tid.id)
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDS
+
+    def check_room(self, key: PieceKey, nbytes: int) -> None:
+        """TransferError when one more piece does not fit what was offered."""
+        if self.finished or self.put_pieces >= self.pieces:
+            raise TransferError(f"a piece more than the {self.pieces} offered", self.tid.id)
+        if key in self.seen:
+            raise TransferError(f"{key} was put twice", self.tid.id)
+        if self.put_bytes + nbytes > self.bytes_max:
+            raise TransferError(f"more than the {self.bytes_max} bytes offered", self.tid.id)
+
+    def stage(self, key: PieceKey, anchor: StagedPayload, residual: StagedPayload | None) -> None:
+        """Add a piece whose room was checked."""
+        self.seen.add(key)
+        self.put_pieces += 1
+        for kind, payload in ((Kind.ANCHOR, anchor), (Kind.RESIDUAL, residual)):
+            if payload is None:
+                continue
+            self.put_residuals += kind is Kind.RESIDUAL
+            self.put_bytes += payload.data.size
+            self.staged_bytes += payload.data.size
+            self.staged[kind, key] = payload
+            self.ready[kind].append(key)
+
+    def subscribe(self, link: Any, credit: int, now: float) -> None:
+        self.state, self.link, self.credit, self.t_subscribed = SendState.SUBSCRIBED, link, credit, now
+
+    def gate(self, kind: Kind) -> float:
+        """The time from which the class may be sent; only injected faults make it later than now."""
+        faults = self.faults
+        if faults.stall == kind.name.lower():
+            return math.inf
+        if kind is Kind.ANCHOR:
+            return self.t_subscribed + faults.anchor_delay_s if faults.anchor_delay_s else 0.0
+        return self.t_anchors_sent + faults.residual_delay_s if faults.residual_delay_s else 0.0
+
+    def next_frame(self, kind: Kind) -> SendFrame | None:
+        """Take the next ready payload of the class. TransferError when D's credit does not cover it."""
+        while self.ready[kind]:
+            key = self.ready[kind].popleft()
+            payload = self.staged.get((kind, key))
+            if payload is None:
+                continue
+            if not payload.nacks:
+                if self.spent + payload.data.size > self.credit:
+                    raise TransferError(
+                        f"needs more than the {self.credit} bytes granted by the peer", self.tid.id
+                    )
+                self.spent += payload.data.size
+            flags = FLAG_RESEND if payload.nacks else 0
+            header = FrameHeader(
+                kind, flags, self.raw_id, self.tid.generation, key, payload.data.size, payload.crc
+            )
+            return SendFrame(
+                self, kind, key, encode_header(header), self._wire_bytes(kind, key, payload.data)
+            )
+        return None
+
+    def _wire_bytes(self, kind: Kind, key: PieceKey, data: np.ndarray) -> np.ndarray:
+        faults = self.faults
+        if faults.corrupt != kind.name.lower() or self._corrupted >= faults.corrupt_times or not data.size:
+            return data
+        if self._corrupt_key is None:
+            self._corrupt_key = key
+        if key != self._corrupt_key:
+            return data
+        self._corrupted += 1
+        damaged = data.copy()
+        damaged[damaged.size // 2] ^= 0x40
+        return damaged
+
+    def frame_sent(self, frame: SendFrame, now: float) -> None:
+        """All bytes of the frame are in the socket."""
+        if self.ended:
+            return
+        payload = self.staged.get((frame.kind, frame.key))
+        if payload is None or payload.nacks:
+            return
+        self.sent[frame.kind] += 1
+        if frame.kind is Kind.ANCHOR and self.sent[Kind.ANCHOR] == self.pieces:
+            self.state, self.t_anchors_sent = SendState.ANCHOR_SENT, now
+        self.settle()
+
+    def settle(self) -> None:
+        """Move on to RESIDUAL_SENT when nothing is left to send."""
+        if (
+            self.state is SendState.ANCHOR_SENT
+            and self.finished
+            and self.sent[Kind.RESIDUAL] == self.put_residuals
+        ):
+            self.state = SendState.RESIDUAL_SENT
+
+    def acked(self, kind: Kind, key: PieceKey) -> int:
+        """D has the payload; returns the bytes freed, 0 when it was not staged."""
+        payload = self.staged.pop((kind, key), None)
+        if payload is None:
+            return 0
+        self.staged_bytes -= payload.data.size
+        return payload.data.size
+
+    def nacked(self, kind: Kind, key: PieceKey) -> bool:
+        """D got a damaged payload. True: it is queued again (first). False: that was its second chance."""
+        payload = self.staged.get((kind, key))
+        if payload is None:
+            return True
+        payload.nacks += 1
+        if payload.nacks > 1:
+            return False
+        self.ready[kind].appendleft(key)
+        return True
+
+    def end(self, state: SendState, reason: str) -> int:
+        """Drop everything staged; returns the bytes freed. Only the first end counts."""
+        if self.ended:
+            return 0
+        self.state, self.reason, self.link = state, reason, None
+        freed, self.staged_bytes = self.staged_bytes, 0
+        self.staged.clear()
+        self.seen.clear()
+        for queue in self.ready.values():
+            queue.clear()
+        return freed

@@ -1,0 +1,1 @@
+"""How bytes move between a prefill and a decode engine. See `base` for the interface."""

@@ -1,0 +1,99 @@
+"""The small interface of a transport. The TCP transport implements it; a collective one can join.
+
+Nothing here knows of sockets or process groups. P holds a `TransferSource`, D a `TransferReceiver`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from lynx_ascend.stream.types import Faults, Piece, TransferId, TransferSink
+
+
+class OutgoingHandle(Protocol):
+    """One offered transfer on P. Thread-safe; used by the encode thread."""
+
+    @property
+    def tid(self) -> TransferId: ...
+
+    @property
+    def done(self) -> bool:
+        """True once nothing of the transfer is staged any more, for whatever reason."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """offered, subscribed, anchor_sent, residual_sent, released, cancelled, expired or failed."""
+        ...
+
+    def put(self, piece: Piece, timeout_s: float) -> None:
+        """Stage a piece and send it as soon as D has subscribed. Waits while staging is full.
+
+        DeadlineError when there was no room in time; TransferError when the transfer has ended or does not fit.
+        """
+        ...
+
+    def finish(self) -> None:
+        """No more pieces. TransferError when the count is not the one offered; the transfer has failed then."""
+        ...
+
+    def fail(self, reason: str) -> None:
+        """Encoding failed: D is told and staging freed. No effect on an ended transfer."""
+        ...
+
+
+class TransferSource(Protocol):
+    """P's end."""
+
+    @property
+    def generation(self) -> int: ...
+
+    @property
+    def staged_bytes(self) -> int: ...
+
+    @property
+    def active_transfers(self) -> int: ...
+
+    def start(self) -> None: ...
+
+    def offer(
+        self, id: str, *, pieces: int, bytes_max: int, faults: Faults | None = None
+    ) -> OutgoingHandle: ...
+
+    def stats(self) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+class IncomingHandle(Protocol):
+    """One transfer on D. Thread-safe, non-blocking."""
+
+    def cancel(self, reason: str) -> None:
+        """P is told, D's reservation returned. Once it returns, no further sink call starts."""
+        ...
+
+    def release(self, nbytes: int) -> None:
+        """The consumer has freed so many payload bytes."""
+        ...
+
+    def close(self) -> None:
+        """Cancel if still live and return what is still reserved. Idempotent."""
+        ...
+
+
+class TransferReceiver(Protocol):
+    """D's end."""
+
+    @property
+    def staged_bytes(self) -> int: ...
+
+    @property
+    def active_transfers(self) -> int: ...
+
+    def subscribe(
+        self, host: str, port: int, tid: TransferId, sink: TransferSink, *, bytes_max: int, deadline_s: float
+    ) -> IncomingHandle: ...
+
+    def stats(self) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...

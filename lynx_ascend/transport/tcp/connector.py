@@ -1,0 +1,65 @@
+"""Opens and proves the three sockets of a link on a thread of its own, under one deadline."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from lynx_ascend.errors import LynxError
+from lynx_ascend.stream.messages import Welcome
+from lynx_ascend.transport.tcp.config import ClientConfig
+from lynx_ascend.transport.tcp.handshake_io import greet_server
+from lynx_ascend.transport.tcp.sockets import close_quietly, tune
+
+
+class Connector:
+    """One attempt. Exactly one of `socks` and `error` is set when `done` turns true; then `on_done` is called."""
+
+    def __init__(self, config: ClientConfig, host: str, port: int, on_done: Callable[[], None]) -> None:
+        self._config, self._host, self._port, self._on_done = config, host, port, on_done
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self.deadline = time.monotonic() + config.connect_timeout_s
+        self.done = False
+        self.socks: list[socket.socket] = []
+        self.welcome: Welcome | None = None
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="lynx-connect", daemon=True)
+        self._thread.start()
+
+    def abandon(self) -> None:
+        """The result is not wanted any more: its sockets are closed, now or when they come."""
+        with self._lock:
+            self._abandoned = True
+            close_quietly(*self.socks)
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        link = secrets.token_bytes(16)
+        try:
+            for role in range(3):
+                left = self.deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError(f"no connection within {self._config.connect_timeout_s:g} s")
+                sock = socket.create_connection((self._host, self._port), timeout=left)
+                with self._lock:
+                    self.socks.append(sock)
+                    if self._abandoned:
+                        raise ConnectionAbortedError("abandoned")
+                tune(sock)
+                self.welcome = greet_server(
+                    sock, token=self._config.token, layout_hash=self._config.layout_hash, role=role, link=link,
+                    deadline=self.deadline,
+                )  # fmt: skip
+        except (OSError, LynxError) as error:
+            self.error = error
+            with self._lock:
+                close_quietly(*self.socks)
+                self.socks = []
+        self.done = True
+        self._on_done()

@@ -1,0 +1,309 @@
+"""P's transfers: staging, leases and ends, under one lock. Knows links only as (queue, send, wake, abandon)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, OrderedDict
+from typing import Protocol
+
+from lynx_ascend.errors import DeadlineError, ProtocolError, TransferError
+from lynx_ascend.stream import messages as m
+from lynx_ascend.stream.frames import MAX_PAYLOAD, as_bytes_view, crc32c
+from lynx_ascend.stream.leases import LeaseTable
+from lynx_ascend.stream.outgoing import OutgoingState, SendState, StagedPayload
+from lynx_ascend.stream.send_queue import SendQueue
+from lynx_ascend.stream.staging import StagingBudget
+from lynx_ascend.stream.types import Buffer, Faults, Kind, Piece, PieceKey, TransferId
+
+_REMEMBERED_ENDS = 1024
+
+
+class Link(Protocol):
+    """What the registry needs of a link. All calls happen under the registry's lock and do not block."""
+
+    queue: SendQueue
+
+    def send(self, message: m.Message) -> None: ...
+
+    def wake(self) -> None: ...
+
+    def abandon(self, transfer: OutgoingState) -> None: ...
+
+
+class OutgoingTransfer:
+    """P's handle of one transfer; see `base.OutgoingHandle` for the contract. Thread-safe."""
+
+    __slots__ = ("_registry", "_state")
+
+    def __init__(self, registry: TransferRegistry, state: OutgoingState) -> None:
+        self._registry = registry
+        self._state = state
+
+    @property
+    def tid(self) -> TransferId:
+        return self._state.tid
+
+    @property
+    def state(self) -> str:
+        return self._state.state.value
+
+    @property
+    def reason(self) -> str:
+        """Why the transfer ended; empty while it lives."""
+        return self._state.reason
+
+    @property
+    def done(self) -> bool:
+        return self._state.ended
+
+    @property
+    def staged_bytes(self) -> int:
+        return self._state.staged_bytes
+
+    def put(self, piece: Piece, timeout_s: float) -> None:
+        self._registry.put(self._state, piece, timeout_s)
+
+    def finish(self) -> None:
+        self._registry.finish(self._state)
+
+    def fail(self, reason: str) -> None:
+        self._registry.end(self._state, SendState.FAILED, reason, tell="failed")
+
+    def wait_done(self, timeout_s: float) -> bool:
+        """Wait for the end; False at the timeout."""
+        with self._registry.changed:
+            return self._registry.changed.wait_for(lambda: self._state.ended, timeout_s)
+
+
+class TransferRegistry:
+    """All transfers of one server. `lock` also guards the links' queues and outboxes."""
+
+    def __init__(self, *, generation: int, staging_bytes: int, lease_s: float, max_transfers: int) -> None:
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.generation = generation
+        self.staging = StagingBudget(staging_bytes)
+        self.leases = LeaseTable(lease_s)
+        self.transfers: dict[bytes, OutgoingState] = {}
+        self.counts: Counter[str] = Counter()
+        self._max_transfers = max_transfers
+        self._next_order = 0
+        self._closed = False
+        self._ends: OrderedDict[bytes, str] = OrderedDict()
+
+    # -- the encode side ----------------------------------------------------------------------------------
+
+    def offer(self, id: str, pieces: int, bytes_max: int, faults: Faults | None) -> OutgoingTransfer:
+        tid = TransferId(id, self.generation)
+        if pieces < 0 or bytes_max < 0:
+            raise TransferError("pieces and bytes_max must not be negative", id)
+        with self.lock:
+            if self._closed:
+                raise TransferError("the transfer server is closed", id)
+            state = OutgoingState(tid, pieces, bytes_max, self._next_order, faults or Faults())
+            if state.raw_id in self.transfers:
+                raise TransferError("is offered already", id)
+            if len(self.transfers) >= self._max_transfers:
+                raise TransferError(f"{self._max_transfers} transfers are open already", id)
+            self._next_order += 1
+            self.transfers[state.raw_id] = state
+            self.leases.open(state.raw_id, time.monotonic())
+            self.counts["offered"] += 1
+            return OutgoingTransfer(self, state)
+
+    def put(self, state: OutgoingState, piece: Piece, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        anchor = _stage_payload(piece.anchor)
+        residual = _stage_payload(piece.residual) if piece.residual is not None else None
+        if residual is not None and residual.data.size == 0:
+            residual = None
+        need = anchor.data.size + (residual.data.size if residual else 0)
+        _check_key(piece.key)
+        with self.changed:
+            self._check_alive(state)
+            state.check_room(piece.key, need)
+            if need > self.staging.total:
+                raise TransferError(
+                    f"a piece of {need} bytes exceeds the staging of {self.staging.total}", state.tid.id
+                )
+            while not self.staging.fits(need):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise DeadlineError(f"no staging for {need} bytes within {timeout_s} s", state.tid.id)
+                self.counts["staging_waits"] += 1
+                self.changed.wait(left)
+                self._check_alive(state)
+            self.staging.take(need)
+            state.stage(piece.key, anchor, residual)
+            # A prefill that still produces is a sign of life too; the peer may not have heard of it yet.
+            self.leases.renew(state.raw_id, time.monotonic())
+            self._push(state)
+
+    def finish(self, state: OutgoingState) -> None:
+        with self.lock:
+            self._check_alive(state)
+            if state.put_pieces != state.pieces:
+                reason = f"finished after {state.put_pieces} of {state.pieces} pieces"
+                self.end(state, SendState.FAILED, reason, tell="failed")
+                raise TransferError(reason, state.tid.id)
+            if state.finished:
+                return
+            state.finished = True
+            state.settle()
+            self.leases.renew(state.raw_id, time.monotonic())
+            if state.link is not None:
+                self._tell_finished(state)
+
+    def end(self, state: OutgoingState, how: SendState, reason: str, tell: str = "") -> None:
+        """Free everything of a transfer at once. `tell`: the Failed code for D, empty to say nothing."""
+        with self.changed:
+            if state.ended:
+                return
+            link: Link | None = state.link
+            self.staging.give(state.end(how, reason))
+            self.transfers.pop(state.raw_id, None)
+            self.leases.close(state.raw_id)
+            self.counts[how.value] += 1
+            self._ends[state.raw_id] = f"{how.value}: {reason}" if reason else how.value
+            while len(self._ends) > _REMEMBERED_ENDS:
+                self._ends.popitem(last=False)
+            if link is not None:
+                link.queue.remove(state)
+                link.abandon(state)
+                if tell:
+                    link.send(m.Failed(state.raw_id, self.generation, tell, m.clip(reason)))
+                link.wake()
+            self.changed.notify_all()
+
+    def _check_alive(self, state: OutgoingState) -> None:
+        if state.ended:
+            raise TransferError(f"has ended ({state.state.value}): {state.reason}", state.tid.id)
+
+    def _push(self, state: OutgoingState) -> None:
+        if state.link is not None:
+            state.link.queue.mark(state)
+            state.link.wake()
+
+    def _tell_finished(self, state: OutgoingState) -> None:
+        state.link.send(m.Finished(state.raw_id, self.generation, state.pieces, state.put_residuals))
+        state.link.wake()
+
+    # -- the peer's messages ------------------------------------------------------------------------------
+
+    def subscribe(self, link: Link, message: m.Subscribe) -> None:
+        with self.lock:
+            state = self.transfers.get(message.transfer)
+            refusal = None
+            if message.generation != self.generation:
+                refusal = (
+                    "stale",
+                    f"generation {message.generation} is gone, this prefill side is {self.generation}",
+                )
+            elif state is None:
+                ended = self._ends.get(message.transfer)
+                refusal = ("unknown", f"the transfer is not known here ({ended or 'never offered'})")
+            elif state.link is not None:
+                refusal = ("busy", "the transfer has a subscriber already")
+            if refusal is not None or state is None:
+                code, reason = refusal or ("unknown", "")
+                self.counts["refused_" + code] += 1
+                link.send(m.Failed(message.transfer, message.generation, code, m.clip(reason)))
+                return
+            now = time.monotonic()
+            state.subscribe(link, message.credit, now)
+            if state.pieces == 0:
+                state.state, state.t_anchors_sent = SendState.ANCHOR_SENT, now
+            state.settle()
+            self.leases.renew(state.raw_id, now)
+            self.counts["subscribed"] += 1
+            link.send(m.Accepted(state.raw_id, self.generation, state.pieces, state.bytes_max))
+            if state.finished:
+                self._tell_finished(state)
+            self._push(state)
+
+    def live(self, link: Link, message: m.Cancel | m.Nack | m.Ack | m.Released) -> OutgoingState | None:
+        """The transfer a peer's message is about; None (and a count) when it is late or not that peer's."""
+        state = self.transfers.get(message.transfer)
+        if state is None or message.generation != self.generation or state.link is not link:
+            self.counts["late_messages"] += 1
+            return None
+        return state
+
+    def handle(self, link: Link, message: m.Message) -> None:
+        """Any message of a proven peer. ProtocolError for one that D must not send."""
+        with self.changed:
+            if isinstance(message, m.Subscribe):
+                self.subscribe(link, message)
+            elif isinstance(message, m.Heartbeat):
+                now = time.monotonic()
+                for raw_id in message.waiting:
+                    self.leases.renew(raw_id, now)
+                link.send(m.Heartbeat(message.seq, []))
+            elif isinstance(message, m.Ack):
+                if (state := self.live(link, message)) is not None:
+                    freed = sum(state.acked(Kind(key[0]), PieceKey(*key[1:])) for key in message.keys)
+                    self.staging.give(freed)
+                    self.changed.notify_all()
+            elif isinstance(message, m.Nack):
+                if (state := self.live(link, message)) is not None:
+                    self._nacked(state, Kind(message.key[0]), PieceKey(*message.key[1:]))
+            elif isinstance(message, m.Cancel):
+                if (state := self.live(link, message)) is not None:
+                    self.end(state, SendState.CANCELLED, message.reason)
+            elif isinstance(message, m.Released):
+                if (state := self.live(link, message)) is not None:
+                    self.end(state, SendState.RELEASED, "")
+            else:
+                raise ProtocolError(f"a decode side must not send {type(message).__name__}")
+
+    def _nacked(self, state: OutgoingState, kind: Kind, key: PieceKey) -> None:
+        self.counts["nacks"] += 1
+        if state.nacked(kind, key):
+            self._push(state)
+        else:
+            self.end(
+                state, SendState.FAILED, f"checksum: {kind.name.lower()} {key} damaged twice", tell="checksum"
+            )
+
+    # -- time and links -----------------------------------------------------------------------------------
+
+    def renew(self, link: Link, now: float) -> None:
+        """The link's peer gave a sign of life."""
+        with self.lock:
+            for raw_id, state in self.transfers.items():
+                if state.link is link:
+                    self.leases.renew(raw_id, now)
+
+    def expire(self, now: float) -> None:
+        """End every transfer whose lease is over."""
+        with self.lock:
+            for raw_id in self.leases.expired(now):
+                state = self.transfers[raw_id]  # type: ignore[index]
+                reason = f"no sign of the decode side for {self.leases.lease_s:g} s"
+                self.end(state, SendState.EXPIRED, reason, tell="expired")
+
+    def link_closed(self, link: Link, reason: str) -> None:
+        with self.lock:
+            for state in [state for state in self.transfers.values() if state.link is link]:
+                self.end(state, SendState.FAILED, f"link closed: {reason}")
+
+    def close(self) -> None:
+        with self.lock:
+            self._closed = True
+            for state in list(self.transfers.values()):
+                self.end(state, SendState.FAILED, "the transfer server was closed", tell="failed")
+
+
+def _stage_payload(buffer: Buffer) -> StagedPayload:
+    data = as_bytes_view(buffer)
+    if data.size > MAX_PAYLOAD:
+        raise TransferError(f"a payload of {data.size} bytes exceeds the frame's {MAX_PAYLOAD}")
+    return StagedPayload(data, crc32c(data))
+
+
+def _check_key(key: PieceKey) -> None:
+    wide = (key.first_page, key.pages)
+    narrow = (key.layer, key.plane, key.first_head, key.heads)
+    if not all(0 <= value < 1 << 16 for value in narrow) or not all(0 <= value < 1 << 32 for value in wide):
+        raise ProtocolError(f"{key} does not fit the frame header")
