@@ -13,6 +13,7 @@ class ServerConfig:
     """P's side. Sizes in bytes, times in seconds.
 
     link_mbps: megabits per second of one emulated network card shared by all links; for demos and tests.
+    generation: the worker's epoch (u32, above 0) when its engine draws one; None: drawn here.
     residual_window: most residual bytes handed to the kernel at a time (and the residual socket's send buffer).
     """
 
@@ -23,6 +24,7 @@ class ServerConfig:
     token: str | None = None
     lease_s: float = 30.0
     link_mbps: float | None = None
+    generation: int | None = None
     residual_window: int = 256 << 10
     handshake_timeout_s: float = 5.0
     io_timeout_s: float = 15.0
@@ -40,6 +42,8 @@ class ServerConfig:
             raise ConfigError(f"link_mbps must be positive or None, got {self.link_mbps}")
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port must be 0 to 65535, got {self.port}")
+        if self.generation is not None and not 0 < self.generation < 1 << 32:
+            raise ConfigError(f"generation must be a u32 above 0, got {self.generation}")
         if len(self.layout_hash) > 128:
             raise ConfigError("layout_hash may have at most 128 characters")
         if self.token == "":

@@ -29,7 +29,7 @@ class TransferServer:
             )
         self.config = config
         # 0 is left out so that a forgotten field never fits.
-        self._generation = 1 + secrets.randbelow((1 << 32) - 1)
+        self._generation = config.generation or 1 + secrets.randbelow((1 << 32) - 1)
         self._registry = TransferRegistry(
             generation=self._generation, staging_bytes=config.staging_bytes, lease_s=config.lease_s,
             max_transfers=config.max_transfers,

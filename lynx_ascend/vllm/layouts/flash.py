@@ -1,0 +1,51 @@
+"""CUDA FlashAttention: one tensor a layer, [blocks, 2, block, heads, dim] or kv-first [2, blocks, block, heads, dim].
+
+Not run on a GPU in this repository; the indexing is tested on CPU tensors of these shapes.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from lynx_ascend.errors import ConfigError
+from lynx_ascend.vllm.layouts.base import LayerLayout, PlaneView, block_span
+
+
+class SeparateLayout(LayerLayout):
+    """Planes as separate tensors [blocks, block, heads, dim] (any strides): views of one cache, or vllm-ascend's tuple."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
+        first = next(iter(tensors.values()))
+        if any(t.dim() != 4 or t.shape[:2] != first.shape[:2] for t in tensors.values()):
+            raise ConfigError(f"unexpected plane shapes {[tuple(t.shape) for t in tensors.values()]}")
+        self.block_size = first.shape[1]
+        self.planes = tuple(PlaneView(n, t.shape[2], t.shape[3], t.dtype) for n, t in tensors.items())
+        self._tensors = tensors
+        self.device = first.device
+
+    def gather(self, plane: str, block_ids: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        """See `LayerLayout.gather`."""
+        first, last, offset = block_span(self.block_size, start, end)
+        pages = self._tensors[plane][block_ids[first:last]]
+        return pages.flatten(0, 1)[offset : offset + end - start]
+
+    def scatter(self, plane: str, block_ids: torch.Tensor, start: int, values: torch.Tensor) -> None:
+        """See `LayerLayout.scatter`."""
+        cache = self._tensors[plane]
+        position = torch.arange(start, start + values.shape[0], device=cache.device)
+        cache[block_ids[position // self.block_size], position % self.block_size] = values.to(cache.dtype)
+
+
+def flash_layout(cache: torch.Tensor) -> LayerLayout:
+    """Views of K and V in a FlashAttention cache tensor.
+
+    Raises:
+        ConfigError: neither of the two known shapes.
+    """
+    if cache.dim() == 5 and cache.shape[1] == 2:
+        return SeparateLayout({"k": cache[:, 0], "v": cache[:, 1]})
+    if cache.dim() == 5 and cache.shape[0] == 2:
+        return SeparateLayout({"k": cache[0], "v": cache[1]})
+    raise ConfigError(
+        f"unknown FlashAttention cache shape {tuple(cache.shape)}; expected 5 dims with a 2 for K and V"
+    )
