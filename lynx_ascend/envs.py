@@ -1,4 +1,4 @@
-"""The environment variables that the package reads, each behind one function. Nothing else calls `os.environ` for `LYNX_*`."""
+"""The environment variables that the package reads, each behind one function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cache_dir() -> Path:
 
 
 def transfer_token() -> str | None:
-    """The shared secret of the transfer link (`LYNX_TOKEN`), for those who keep it out of the configuration file."""
+    """The shared secret of the transfer link (`LYNX_TOKEN`), for those who keep it out of the file."""
     return os.environ.get("LYNX_TOKEN") or None
 
 

@@ -1,7 +1,7 @@
-"""GGUF to a folder that engines serve: bf16 safetensors, config, tokenizer with chat template, generation config.
+"""GGUF to a folder that engines serve: bf16 safetensors, config, tokenizer with chat template.
 
-Runs as a child (`python -m lynx_ascend.models.convert GGUF FOLDER`), so that whoever asked for the model keeps
-neither torch nor the weights in memory. It prints the name of each step as it begins.
+Runs as a child (`python -m lynx_ascend.models.convert GGUF FOLDER`), so that whoever asked for the model
+keeps neither torch nor the weights in memory. It prints the name of each step as it begins.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def _convert(gguf: Path, folder: Path) -> None:
 
     # Without `dequantize` the weights stay in GGUF blocks and cannot be saved.
     model = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
+        gguf.parent,
+        gguf_file=gguf.name,
+        dtype=torch.bfloat16,
+        quantization_config=GgufConfig(dequantize=True),
     )
     print("tokenizer", flush=True)
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
@@ -62,9 +65,10 @@ def _convert(gguf: Path, folder: Path) -> None:
     print("write", flush=True)
     if hasattr(model.config, "quantization_config"):  # an engine would look for GGUF kernels
         del model.config.quantization_config
-    model.config.name_or_path = ""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    for file in folder.iterdir():  # the weights come out readable by their owner alone
+        file.chmod(0o644)
 
 
 if __name__ == "__main__":

