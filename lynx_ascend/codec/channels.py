@@ -27,8 +27,8 @@ def join_channels(hot_codes: Tensor, codes: Tensor, run: HeadRun, hot: HotChanne
         return codes
     moved = torch.cat((hot_codes, codes), -1)
     joined = torch.empty_like(moved)
-    for index, order in enumerate(_orders(hot, codes.device)[run.slice]):
-        torch.index_select(moved[index], -1, order.argsort(), out=joined[index])
+    for index, order in enumerate(_inverse_orders(hot, codes.device)[run.slice]):
+        torch.index_select(moved[index], -1, order, out=joined[index])
     return joined
 
 
@@ -48,3 +48,8 @@ def take_hot(codes: Tensor, run: HeadRun, hot: HotChannels) -> Tensor:
 def _orders(hot: HotChannels, device: torch.device) -> list[Tensor]:
     """Per head: its hot channels, then its others, int64 ``[dim]``."""
     return [torch.argsort(row.logical_not(), stable=True).to(device) for row in hot.mask]
+
+
+@lru_cache(maxsize=1024)
+def _inverse_orders(hot: HotChannels, device: torch.device) -> list[Tensor]:
+    return [order.argsort() for order in _orders(hot, device)]

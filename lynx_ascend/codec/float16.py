@@ -34,8 +34,9 @@ def covering_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         ``(gamma_min, gamma_scale)``, float16: gamma_min <= low, and gamma_min + gamma_scale >= high
         when added in float32. Neither is -0. A width beyond float16 is infinite.
     """
-    gamma_min = round_down(low + 0.0)  # -0 + 0 is +0: which zero a minimum returns is then no matter
-    gamma_scale = round_up(high - gamma_min.float())
+    # -0 + 0 is +0: which of the two zeros a minimum or a maximum returns is then no matter.
+    gamma_min = round_down(low + 0.0)
+    gamma_scale = round_up(high - gamma_min.float() + 0.0)
     short = gamma_min.float() + gamma_scale.float() < high
     above = (gamma_scale.view(torch.int16) + 1).view(torch.float16)
     return gamma_min, torch.where(short, above, gamma_scale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -78,7 +79,7 @@ class HotChannels:
         for head, row in enumerate(channels):
             if not isinstance(row, (list, tuple)) or not all(_is_count(c) and c < dim for c in row):
                 raise ConfigError(f"hot channels of head {head} must be a list of integers below {dim}")
-            if any(left >= right for left, right in zip(row, row[1:], strict=False)):
+            if any(left >= right for left, right in pairwise(row)):
                 raise ConfigError(f"hot channels of head {head} must ascend without repeats")
             mask[head, list(row)] = True
         return cls(mask)

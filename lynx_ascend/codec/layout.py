@@ -12,6 +12,8 @@ from lynx_ascend.codec.base import PlaneShape
 from lynx_ascend.codec.spec import PlaneSpec
 
 _FLAGS_ALIGNMENT = 64
+# Long planes are worked on in runs of about this many values: their temporaries then stay in the cache.
+_RUN_VALUES = 1 << 20
 
 # (tokens of a tile, hot channels of its head) -> bytes in the anchor, bytes in the residual
 TileSizes = Callable[[int, int], tuple[int, int]]
@@ -71,7 +73,7 @@ class SegmentLayout:
         self.flags = -(-self.pages // _FLAGS_ALIGNMENT) * _FLAGS_ALIGNMENT
         self.row = shape.dim * shape.dtype.itemsize
         self.exact = (sinks + shape.tokens - coded) * self.row
-        self.page_runs = _page_runs(page, coded)
+        self.page_runs = _page_runs(page, coded, shape.heads * shape.dim)
         self.head_runs = _head_runs(shape.heads, spec)
         self._sizes = sizes
 
@@ -135,11 +137,12 @@ class SegmentLayout:
         return stream[start : start + run.heads * size].view(run.heads, size)
 
 
-def _page_runs(page: int, coded: int) -> tuple[PageRun, ...]:
+def _page_runs(page: int, coded: int, width: int) -> tuple[PageRun, ...]:
     whole, rest = divmod(coded, page)
-    runs = []
-    if whole:
-        runs.append(PageRun(0, whole, page, 0))
+    step = max(1, _RUN_VALUES // (page * width))
+    runs = [
+        PageRun(first, min(step, whole - first), page, first * page) for first in range(0, whole, step)
+    ]
     if rest:
         runs.append(PageRun(whole, 1, rest, whole * page))
     return tuple(runs)

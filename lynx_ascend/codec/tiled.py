@@ -129,7 +129,8 @@ class TiledCodec(Codec):
                     spec,
                 )
                 rows[heads.slice, pages.rows].copy_(saturate(values, shape.dtype).flatten(1, 2))
-            exact = _values(layout.sections(anchor, heads)[1], shape.dtype).view(heads.heads, -1, shape.dim)
+            exact = _values(layout.sections(anchor, heads)[1], shape.dtype)
+            exact = exact.view(heads.heads, layout.exact // layout.row, shape.dim)
             rows[heads.slice, : layout.sinks] = exact[:, : layout.sinks]
             rows[heads.slice, layout.coded :] = exact[:, layout.sinks :]
         for tile in raw:
@@ -160,5 +161,5 @@ def _bytes(values: Tensor) -> Tensor:
 
 
 def _values(data: Tensor, dtype: torch.dtype) -> Tensor:
-    """Bytes as values of ``dtype``; copied, because a received buffer need not be aligned."""
-    return data.clone(memory_format=torch.contiguous_format).view(dtype)
+    """Bytes as a vector of ``dtype``; copied, because a received buffer need not be aligned."""
+    return data.clone(memory_format=torch.contiguous_format).flatten().view(dtype)
