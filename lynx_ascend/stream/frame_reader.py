@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from lynx_ascend.stream.frames import HEADER_BYTES, FrameHeader, crc32c, decode_
 _SCRATCH_BYTES = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class LandedFrame:
+class LandedFrame(NamedTuple):
     """A frame whose last byte has come. `payload` is None when nobody wanted it."""
 
     header: FrameHeader
@@ -77,8 +76,9 @@ class FrameReader:
         return landed
 
     def _begin(self, header: FrameHeader) -> None:
-        self._payload = self._allocate(header)
-        self._room = memoryview(self._payload) if self._payload is not None else None
+        payload: Any = self._allocate(header)
+        self._payload = payload
+        self._room = None if payload is None else memoryview(payload)
         self._header, self._head_at, self._at, self._crc = header, 0, 0, 0
 
     def _land(self) -> LandedFrame:

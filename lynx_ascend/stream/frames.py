@@ -6,8 +6,7 @@ Frame version 1 (first): magic, version, kind, flags, transfer, generation, key,
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -24,11 +23,11 @@ _BODY = struct.Struct("<4sBBH16sIHHIIHHII")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _BODY.size + _CRC.size
 MAX_PAYLOAD = (1 << 32) - 1
+_KINDS = {int(kind): kind for kind in Kind}
 _CRC_STEP = 1 << 20  # the CRC call keeps the interpreter lock: give it back about every 0.15 ms
 
 
-@dataclass(frozen=True, slots=True)
-class FrameHeader:
+class FrameHeader(NamedTuple):
     """The header's fields. `transfer` is the raw 16-byte id, `crc` the CRC32C of the payload."""
 
     kind: Kind
@@ -89,9 +88,9 @@ def decode_header(data: Any) -> FrameHeader:
         raise ProtocolError(f"frame version {version}, this side speaks {FRAME_VERSION}")
     if _CRC.unpack_from(raw, _BODY.size)[0] != google_crc32c.value(body):
         raise ProtocolError("frame header checksum mismatch")
-    if kind not in (Kind.ANCHOR, Kind.RESIDUAL):
+    if kind not in _KINDS:
         raise ProtocolError(f"unknown frame kind {kind}")
     if flags & ~_FLAGS_KNOWN:
         raise ProtocolError(f"unknown frame flags {flags:#x}")
     key = PieceKey(layer, plane, first_page, pages, first_head, heads)
-    return FrameHeader(Kind(kind), flags, transfer, generation, key, length, crc)
+    return FrameHeader(_KINDS[kind], flags, transfer, generation, key, length, crc)

@@ -19,7 +19,6 @@ from lynx_ascend.stream.types import PieceKey
 PROTOCOL_VERSION = 1
 MAX_CONTROL = 64 << 10
 MAX_PREAUTH = 1 << 10
-ACK_BATCH = 256
 REASON_CHARS = 400
 
 _LENGTH = struct.Struct("<I")
@@ -33,7 +32,7 @@ WireKey = tuple[Annotated[int, msgspec.Meta(ge=1, le=2)], U16, U16, U32, U32, U1
 """(kind, layer, plane, first_page, pages, first_head, heads)"""
 
 
-class Message(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True, frozen=True):
+class Message(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=True):
     """Base of all control messages."""
 
 
@@ -99,11 +98,12 @@ class Nack(Message):
 
 
 class Ack(Message):
-    """The named payloads are whole at D: P may drop them."""
+    """So many frames in all have come through the link's socket of this class; a bad one was named by a Nack
+    before. P may drop what the others carried.
+    """
 
-    transfer: Id
-    generation: U32
-    keys: Annotated[list[WireKey], msgspec.Meta(max_length=ACK_BATCH)]
+    kind: Annotated[int, msgspec.Meta(ge=1, le=2)]
+    frames: Count
 
 
 class Released(Message):
@@ -161,7 +161,7 @@ def clip(text: str) -> str:
 
 
 def wire_key(kind: int, key: PieceKey) -> WireKey:
-    return (int(kind), *key.astuple())
+    return (int(kind), *key)
 
 
 def pack(message: Message) -> bytes:

@@ -35,11 +35,13 @@ ENDS = frozenset({SendState.RELEASED, SendState.CANCELLED, SendState.EXPIRED, Se
 
 @dataclass(slots=True)
 class StagedPayload:
-    """A payload held until D acknowledges it."""
+    """A payload held until D acknowledges it, with its ready-made frame header."""
 
     data: np.ndarray
     crc: int
+    header: bytes = b""
     nacks: int = 0
+    resend_pending: bool = False
 
 
 class SendFrame:
@@ -48,12 +50,12 @@ class SendFrame:
     __slots__ = ("owner", "kind", "key", "total", "sent", "drop_link", "_header", "_payload")
 
     def __init__(
-        self, owner: OutgoingState, kind: Kind, key: PieceKey, header: bytes, payload: np.ndarray
+        self, owner: OutgoingState, kind: Kind, key: PieceKey, header: bytes, payload: Any
     ) -> None:
         self.owner, self.kind, self.key = owner, kind, key
-        self.total = HEADER_BYTES + payload.size
+        self.total = HEADER_BYTES + len(payload)
         self.sent = 0
-        self.drop_link = owner.faults.drop_link == kind.name.lower()
+        self.drop_link = False
         self._header = header
         self._payload: memoryview | None = memoryview(payload)
 
@@ -86,7 +88,7 @@ class OutgoingState:
     pieces: int
     bytes_max: int
     order: int
-    faults: Faults = field(default_factory=Faults)
+    faults: Faults | None = None
     state: SendState = SendState.OFFERED
     reason: str = ""
     link: Any = None
@@ -133,6 +135,7 @@ class OutgoingState:
             self.put_residuals += kind is Kind.RESIDUAL
             self.put_bytes += payload.data.size
             self.staged_bytes += payload.data.size
+            payload.header = self._header(kind, key, payload, 0)
             self.staged[kind, key] = payload
             self.ready[kind].append(key)
 
@@ -142,6 +145,8 @@ class OutgoingState:
     def gate(self, kind: Kind) -> float:
         """The time from which the class may be sent; only injected faults make it later than now."""
         faults = self.faults
+        if faults is None:
+            return 0.0
         if faults.stall == kind.name.lower():
             return math.inf
         if kind is Kind.ANCHOR:
@@ -150,28 +155,32 @@ class OutgoingState:
 
     def next_frame(self, kind: Kind) -> SendFrame | None:
         """Take the next ready payload of the class. TransferError when D's credit does not cover it."""
-        while self.ready[kind]:
-            key = self.ready[kind].popleft()
-            payload = self.staged.get((kind, key))
-            if payload is None:
-                continue
-            if not payload.nacks:
-                if self.spent + payload.data.size > self.credit:
-                    raise TransferError(
-                        f"needs more than the {self.credit} bytes granted by the peer", self.tid.id
-                    )
-                self.spent += payload.data.size
-            flags = FLAG_RESEND if payload.nacks else 0
-            header = FrameHeader(
-                kind, flags, self.raw_id, self.tid.generation, key, payload.data.size, payload.crc
-            )
-            return SendFrame(
-                self, kind, key, encode_header(header), self._wire_bytes(kind, key, payload.data)
-            )
-        return None
+        queue = self.ready[kind]
+        if not queue:
+            return None
+        key = queue.popleft()
+        payload = self.staged[kind, key]
+        header = payload.header
+        if payload.nacks:
+            header = self._header(kind, key, payload, FLAG_RESEND)
+        else:
+            if self.spent + payload.data.size > self.credit:
+                raise TransferError(
+                    f"needs more than the {self.credit} bytes granted by the peer", self.tid.id
+                )
+            self.spent += payload.data.size
+        if self.faults is None:
+            return SendFrame(self, kind, key, header, payload.data)
+        frame = SendFrame(self, kind, key, header, self._damage(self.faults, kind, key, payload.data))
+        frame.drop_link = self.faults.drop_link == kind.name.lower()
+        return frame
 
-    def _wire_bytes(self, kind: Kind, key: PieceKey, data: np.ndarray) -> np.ndarray:
-        faults = self.faults
+    def _header(self, kind: Kind, key: PieceKey, payload: StagedPayload, flags: int) -> bytes:
+        return encode_header(
+            FrameHeader(kind, flags, self.raw_id, self.tid.generation, key, payload.data.size, payload.crc)
+        )
+
+    def _damage(self, faults: Faults, kind: Kind, key: PieceKey, data: np.ndarray) -> np.ndarray:
         if faults.corrupt != kind.name.lower() or self._corrupted >= faults.corrupt_times or not data.size:
             return data
         if self._corrupt_key is None:
@@ -184,9 +193,8 @@ class OutgoingState:
         return damaged
 
     def frame_sent(self, frame: SendFrame, now: float) -> None:
-        """All bytes of the frame are in the socket."""
-        if self.ended:
-            return
+        """All bytes of the frame are in the socket; it stays staged until D has answered."""
+        frame.abandon()
         payload = self.staged.get((frame.kind, frame.key))
         if payload is None or payload.nacks:
             return
@@ -205,21 +213,26 @@ class OutgoingState:
             self.state = SendState.RESIDUAL_SENT
 
     def acked(self, kind: Kind, key: PieceKey) -> int:
-        """D has the payload; returns the bytes freed, 0 when it was not staged."""
-        payload = self.staged.pop((kind, key), None)
+        """D has the frame's payload, or has named it in a Nack; returns the bytes freed."""
+        payload = self.staged.get((kind, key))
         if payload is None:
             return 0
+        if payload.resend_pending:
+            payload.resend_pending = False
+            return 0
+        del self.staged[kind, key]
         self.staged_bytes -= payload.data.size
         return payload.data.size
 
     def nacked(self, kind: Kind, key: PieceKey) -> bool:
         """D got a damaged payload. True: it is queued again (first). False: that was its second chance."""
         payload = self.staged.get((kind, key))
-        if payload is None:
+        if payload is None or payload.resend_pending or key in self.ready[kind]:
             return True
         payload.nacks += 1
         if payload.nacks > 1:
             return False
+        payload.resend_pending = True
         self.ready[kind].appendleft(key)
         return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from lynx_ascend.errors import ProtocolError
 
@@ -53,8 +53,7 @@ def id_bytes(text: str) -> bytes:
     return raw
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PieceKey:
+class PieceKey(NamedTuple):
     """Where a piece belongs: one plane (K, V, ...) of one layer, a run of pages, a run of heads.
 
     layer, plane, first_head and heads are u16; first_page and pages are u32.
@@ -66,9 +65,6 @@ class PieceKey:
     pages: int
     first_head: int
     heads: int
-
-    def astuple(self) -> tuple[int, int, int, int, int, int]:
-        return (self.layer, self.plane, self.first_page, self.pages, self.first_head, self.heads)
 
 
 @dataclass(frozen=True, slots=True)

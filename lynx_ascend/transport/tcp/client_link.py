@@ -87,7 +87,8 @@ class ClientLink:
             self.wake()
 
     def wake(self) -> None:
-        if not self._wake_pending:
+        # The thread itself looks at everything before it polls again.
+        if not self._wake_pending and threading.get_ident() != self._thread.ident:
             self._wake_pending = True
             self._wake.set()
 

@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lynx_ascend.errors import TransferError
+from lynx_ascend.stream.frames import FrameHeader
 from lynx_ascend.stream.incoming import IncomingState
-from lynx_ascend.stream.types import PayloadLimits, TransferId, TransferSink, id_bytes
+from lynx_ascend.stream.types import Kind, PayloadLimits, TransferId, TransferSink, id_bytes
 
 if TYPE_CHECKING:
     from lynx_ascend.transport.tcp.client import ClientCore
@@ -45,6 +48,7 @@ class IncomingTransfer:
         self.end = ""
         self._core, self._sink = core, sink
         self._caller = 0
+        self._waiters = 0
 
     @property
     def state(self) -> str:
@@ -77,19 +81,27 @@ class IncomingTransfer:
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until no sink call is in progress; True at once on the calling thread itself."""
+        me = threading.get_ident()
         with self._core.changed:
-            return self._core.changed.wait_for(lambda: self._caller in (0, threading.get_ident()), timeout_s)
+            self._waiters += 1
+            try:
+                return self._core.changed.wait_for(lambda: self._caller in (0, me), timeout_s)
+            finally:
+                self._waiters -= 1
 
     # -- used by the receive thread ---------------------------------------------------------------------------
 
-    def deliver(self, call: Callable[[TransferSink], None]) -> bool:
-        """Run one sink call unless the transfer has ended. A sink that raises fails its transfer."""
+    def deliver(self, header: FrameHeader, payload: np.ndarray) -> bool:
+        """Give one payload to the sink unless the transfer has ended. A sink that raises fails its transfer."""
         with self._core.lock:
             if self.end:
                 return False
             self._caller = threading.get_ident()
         try:
-            call(self._sink)
+            if header.kind is Kind.ANCHOR:
+                self._sink.on_anchor(header.key, payload)
+            else:
+                self._sink.on_residual(header.key, payload)
         except Exception as error:
             self._called()
             log.exception("transfer %s: the sink raised", self.tid.id)
@@ -131,9 +143,11 @@ class IncomingTransfer:
         self._called()
 
     def _called(self) -> None:
-        with self._core.changed:
-            self._caller = 0
-            self._core.changed.notify_all()
+        # `wait_idle` counts itself before it looks, so either it sees the 0 or this sees the waiter.
+        self._caller = 0
+        if self._waiters:
+            with self._core.changed:
+                self._core.changed.notify_all()
 
     def note_subscribed(self) -> None:
         self.subscribed = True

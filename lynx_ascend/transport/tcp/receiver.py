@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from lynx_ascend.transport.tcp.client_link import ClientLink
     from lynx_ascend.transport.tcp.incoming_transfer import IncomingTransfer
 
-_READS_PER_TURN = 8
+_READS_PER_TURN = 16
 
 
 class Receiver:
@@ -35,16 +34,17 @@ class Receiver:
             kind: (sock, FrameReader(lambda header, kind=kind: self._allocate(kind, header)))  # type: ignore[misc]
             for kind, sock in zip(Kind, socks[1:], strict=True)
         }
-        self._acks: dict[tuple[bytes, int], list[m.WireKey]] = defaultdict(list)
+        self._landed_frames = {kind: 0 for kind in Kind}
+        self._acked_frames = {kind: 0 for kind in Kind}
 
     def receive(self, ready: set[int]) -> bool:
-        """Read from the ready sockets: control, anchors, then a little residual. True when bytes came."""
+        """Read from the ready sockets: control, anchors, then residuals. True when bytes came."""
         heard = False
         if self._control.fileno() in ready:
             heard |= self._read_control()
         for kind, (sock, reader) in self._bulk.items():
             if sock.fileno() in ready:
-                heard |= self._read_bulk(sock, reader, _READS_PER_TURN if kind is Kind.ANCHOR else 2)
+                heard |= self._read_bulk(sock, reader, _READS_PER_TURN)
         self._send_acks()
         return heard
 
@@ -93,29 +93,24 @@ class Receiver:
 
     def _landed(self, frame: LandedFrame) -> None:
         header, payload = frame.header, frame.payload
+        self._landed_frames[header.kind] += 1
         transfer = self._link.transfers.get((header.transfer, header.generation))
         if transfer is None or payload is None:
             return
         verdict = transfer.protocol.landed(header, frame.intact, time.time())
-        key = m.wire_key(header.kind, header.key)
         if verdict is Verdict.DELIVER:
-            self._acks[transfer.key].append(key)
-            if header.kind is Kind.ANCHOR:
-                transfer.deliver(lambda sink: sink.on_anchor(header.key, payload))
-            else:
-                transfer.deliver(lambda sink: sink.on_residual(header.key, payload))
+            transfer.deliver(header, payload)
             self._check_complete(transfer)
             return
         self._core.counts["checksum_errors"] += 1
         with self._core.lock:
-            self._link.send(m.Nack(*transfer.key, key))
+            self._link.send(m.Nack(*transfer.key, m.wire_key(header.kind, header.key)))
         if verdict is Verdict.FAIL:
             self._fail(transfer, f"checksum: {header.kind.name.lower()} {header.key} damaged twice")
 
     def _check_complete(self, transfer: IncomingTransfer) -> None:
         if not transfer.protocol.complete:
             return
-        self._acks.pop(transfer.key, None)
         with self._core.lock:
             if self._link.transfers.get(transfer.key) is transfer:
                 del self._link.transfers[transfer.key]
@@ -123,14 +118,11 @@ class Receiver:
         transfer.complete()
 
     def _send_acks(self) -> None:
-        if not self._acks:
-            return
-        with self._core.lock:
-            for transfer, keys in self._acks.items():
-                if transfer in self._link.transfers:
-                    for at in range(0, len(keys), m.ACK_BATCH):
-                        self._link.send(m.Ack(*transfer, keys[at : at + m.ACK_BATCH]))
-        self._acks.clear()
+        for kind, landed in self._landed_frames.items():
+            if landed != self._acked_frames[kind]:
+                self._acked_frames[kind] = landed
+                with self._core.lock:
+                    self._link.send(m.Ack(kind, landed))
 
     # -- control -----------------------------------------------------------------------------------------------------
 

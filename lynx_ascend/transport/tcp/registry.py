@@ -11,7 +11,7 @@ from lynx_ascend.errors import DeadlineError, ProtocolError, TransferError
 from lynx_ascend.stream import messages as m
 from lynx_ascend.stream.frames import MAX_PAYLOAD, as_bytes_view, crc32c
 from lynx_ascend.stream.leases import LeaseTable
-from lynx_ascend.stream.outgoing import OutgoingState, SendState, StagedPayload
+from lynx_ascend.stream.outgoing import OutgoingState, SendFrame, SendState, StagedPayload
 from lynx_ascend.stream.send_queue import SendQueue
 from lynx_ascend.stream.staging import StagingBudget
 from lynx_ascend.stream.types import Buffer, Faults, Kind, Piece, PieceKey, TransferId
@@ -29,6 +29,8 @@ class Link(Protocol):
     def wake(self) -> None: ...
 
     def abandon(self, transfer: OutgoingState) -> None: ...
+
+    def acked(self, kind: Kind, frames: int) -> list[SendFrame]: ...
 
 
 class OutgoingTransfer:
@@ -101,7 +103,7 @@ class TransferRegistry:
         with self.lock:
             if self._closed:
                 raise TransferError("the transfer server is closed", id)
-            state = OutgoingState(tid, pieces, bytes_max, self._next_order, faults or Faults())
+            state = OutgoingState(tid, pieces, bytes_max, self._next_order, faults)
             if state.raw_id in self.transfers:
                 raise TransferError("is offered already", id)
             if len(self.transfers) >= self._max_transfers:
@@ -222,7 +224,7 @@ class TransferRegistry:
                 self._tell_finished(state)
             self._push(state)
 
-    def live(self, link: Link, message: m.Cancel | m.Nack | m.Ack | m.Released) -> OutgoingState | None:
+    def live(self, link: Link, message: m.Cancel | m.Nack | m.Released) -> OutgoingState | None:
         """The transfer a peer's message is about; None (and a count) when it is late or not that peer's."""
         state = self.transfers.get(message.transfer)
         if state is None or message.generation != self.generation or state.link is not link:
@@ -241,10 +243,9 @@ class TransferRegistry:
                     self.leases.renew(raw_id, now)
                 link.send(m.Heartbeat(message.seq, []))
             elif isinstance(message, m.Ack):
-                if (state := self.live(link, message)) is not None:
-                    freed = sum(state.acked(Kind(key[0]), PieceKey(*key[1:])) for key in message.keys)
-                    self.staging.give(freed)
-                    self.changed.notify_all()
+                done = link.acked(Kind(message.kind), message.frames)
+                self.staging.give(sum(frame.owner.acked(frame.kind, frame.key) for frame in done))
+                self.changed.notify_all()
             elif isinstance(message, m.Nack):
                 if (state := self.live(link, message)) is not None:
                     self._nacked(state, Kind(message.key[0]), PieceKey(*message.key[1:]))

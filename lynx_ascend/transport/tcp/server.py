@@ -70,6 +70,8 @@ class TransferServer:
     def stats(self) -> dict[str, Any]:
         """Counters since start, and what is held now. Bytes unless the name says otherwise."""
         with self._registry.lock:
+            for link in self._links:
+                link.count()
             return {
                 **self._registry.counts,
                 "generation": self._generation,

@@ -46,6 +46,9 @@ class ServerLink:
         self._bulk = {Kind.ANCHOR: socks[1], Kind.RESIDUAL: socks[2]}
         self._on_closed, self._on_slice = on_closed, on_slice
         self._flight: dict[Kind, deque[SendFrame]] = {kind: deque() for kind in Kind}
+        self._unacked: dict[Kind, deque[SendFrame]] = {kind: deque() for kind in Kind}
+        self._acked = {kind: 0 for kind in Kind}
+        self._sent_bytes = {kind: 0 for kind in Kind}
         self._blocked: dict[Kind, float] = {}
         self._outbox = bytearray()
         self._reader = m.MessageReader()
@@ -65,8 +68,18 @@ class ServerLink:
         if len(self._outbox) > _OUTBOX_MAX:
             self._closing = self._closing or "the peer does not read its control messages"
 
+    def acked(self, kind: Kind, frames: int) -> list[SendFrame]:
+        """The frames that a cumulative Ack newly covers. ProtocolError for more than were sent."""
+        new = frames - self._acked[kind]
+        unacked = self._unacked[kind]
+        if not 0 <= new <= len(unacked):
+            raise ProtocolError(f"acknowledges {frames} frames of {self._acked[kind] + len(unacked)}")
+        self._acked[kind] = frames
+        return [unacked.popleft() for _ in range(new)]
+
     def wake(self) -> None:
-        if not self._wake_pending:
+        # The thread itself looks at everything before it polls again.
+        if not self._wake_pending and threading.get_ident() != self._thread.ident:
             self._wake_pending = True
             self._wake.set()
 
@@ -106,10 +119,17 @@ class ServerLink:
             if isinstance(error, ProtocolError):
                 log.warning("transfer link closed: %s", reason)
         finally:
+            self.count()
             self._registry.link_closed(self, reason)
             close_quietly(self._control, *self._bulk.values())
             self._wake.close()
             self._on_closed(self)
+
+    def count(self) -> None:
+        with self._registry.lock:
+            for kind, nbytes in self._sent_bytes.items():
+                self._registry.counts[f"{kind.name.lower()}_wire_bytes"] += nbytes
+                self._sent_bytes[kind] = 0
 
     # -- one turn: control first, then at most one slice of bulk -----------------------------------------------
 
@@ -177,20 +197,21 @@ class ServerLink:
             return frame
 
     def _advance(self, kind: Kind, sent: int) -> None:
-        flight = self._flight[kind]
+        flight, unacked = self._flight[kind], self._unacked[kind]
         if self._on_slice is not None:
             self._on_slice(kind, list(flight), sent)
-        counts = self._registry.counts
-        counts[f"{kind.name.lower()}_wire_bytes"] += sent
+        self._sent_bytes[kind] += sent
+        now = time.monotonic()
         while sent:
             frame = flight[0]
-            step = min(sent, frame.total - frame.sent)
-            frame.sent += step
-            sent -= step
-            if frame.sent == frame.total:
-                flight.popleft()
-                counts[f"{kind.name.lower()}_frames"] += 1
-                frame.owner.frame_sent(frame, time.monotonic())
+            left = frame.total - frame.sent
+            if sent < left:
+                frame.sent += sent
+                return
+            sent -= left
+            frame.sent = frame.total
+            unacked.append(flight.popleft())
+            frame.owner.frame_sent(frame, now)
 
     def _flush(self) -> None:
         with self._registry.lock:
