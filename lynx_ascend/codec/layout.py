@@ -140,9 +140,7 @@ class SegmentLayout:
 def _page_runs(page: int, coded: int, width: int) -> tuple[PageRun, ...]:
     whole, rest = divmod(coded, page)
     step = max(1, _RUN_VALUES // (page * width))
-    runs = [
-        PageRun(first, min(step, whole - first), page, first * page) for first in range(0, whole, step)
-    ]
+    runs = [PageRun(first, min(step, whole - first), page, first * page) for first in range(0, whole, step)]
     if rest:
         runs.append(PageRun(whole, 1, rest, whole * page))
     return tuple(runs)
