@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lynx_ascend.codec.base import Codec, EncodedPlane, PlaneShape
+from lynx_ascend.codec.float16 import saturate
 from lynx_ascend.codec.spec import PlaneSpec
 from lynx_ascend.errors import CodecError
 
@@ -37,7 +38,11 @@ class Bf16Codec(Codec):
                 f"the anchor has {anchor.numel()} bytes where its layout has {self.anchor_bytes(shape, spec)}"
             )
         values = anchor.clone().view(torch.bfloat16).view(shape.heads, shape.tokens, shape.dim)
-        return values.transpose(0, 1).to(shape.dtype).contiguous()
+        values = values.transpose(0, 1)
+        if shape.dtype == torch.float16:  # 65504 has become 65536; an infinity was one before
+            values = values.float()
+            values = torch.where(values.isinf(), values, saturate(values.clone(), shape.dtype))
+        return values.to(shape.dtype).contiguous()
 
     def decode_full(self, shape: PlaneShape, spec: PlaneSpec, anchor: Tensor, residual: Tensor) -> Tensor:
         if residual.numel():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lynx_ascend.codec.layout import HeadRun, SegmentLayout
+from lynx_ascend.codec.layout import SegmentLayout
 from lynx_ascend.errors import CodecError
 
 RAW = 1
@@ -119,7 +119,6 @@ class _Head:
 def _heads(layout: SegmentLayout) -> list[_Head]:
     """Where each head starts in a regular segment."""
     heads, anchor, residual = [], 0, 0
-    run: HeadRun
     for run in layout.head_runs:
         size, rest = layout.head(run.hot)
         for head in range(run.first, run.first + run.heads):

@@ -23,3 +23,10 @@ def test_other_dtypes_are_rounded() -> None:
     encoded = codec.encode(plane, K_SPEC)
     decoded = codec.decode_anchor(encoded.shape, K_SPEC, encoded.anchor)
     assert same_bits(decoded, plane.bfloat16().float())
+
+
+def test_float16_stays_finite_where_bfloat16_rounds_up() -> None:
+    plane = torch.tensor([65504.0, -65504.0, float("inf"), -float("inf"), 1.0]).half().view(5, 1, 1)
+    codec = get_codec("bf16")
+    encoded = codec.encode(plane, K_SPEC)
+    assert same_bits(codec.decode_anchor(encoded.shape, K_SPEC, encoded.anchor), plane)
