@@ -1,4 +1,4 @@
-"""The serializer/deserializer: which piece goes when, frames, messages, state machines. No sockets, no vLLM."""
+"""Which piece goes when: frames, messages, queues and state machines. No sockets, no vLLM."""
 
 from lynx_ascend.stream.types import (
     Buffer,

@@ -27,7 +27,7 @@ class FrameReader:
     skip the payload. The views end with the next header's room, so that small frames cost one read each.
     """
 
-    __slots__ = ("_allocate", "_head", "_head_at", "_header", "_payload", "_room", "_at", "_crc", "_scratch")
+    __slots__ = ("_allocate", "_at", "_crc", "_head", "_head_at", "_header", "_payload", "_room", "_scratch")
 
     def __init__(self, allocate: Callable[[FrameHeader], np.ndarray | None]) -> None:
         self._allocate = allocate

@@ -1,6 +1,7 @@
 """The bulk frame: a fixed little-endian header, then the payload. No serializer, no sockets.
 
-Frame version 1 (first): magic, version, kind, flags, transfer, generation, key, length, payload CRC, header CRC.
+FRAME_VERSION history
+    1  first: magic, version, kind, flags, transfer, generation, key, length, payload CRC, header CRC.
 """
 
 from __future__ import annotations
@@ -80,8 +81,7 @@ def decode_header(data: Any) -> FrameHeader:
     if len(raw) != HEADER_BYTES:
         raise ProtocolError(f"frame header must be {HEADER_BYTES} bytes, got {len(raw)}")
     body = raw[: _BODY.size]
-    (magic, version, kind, flags, transfer, generation, layer, plane, first_page, pages, first_head, heads, length,
-     crc) = _BODY.unpack(body)  # fmt: skip
+    magic, version, kind, flags, transfer, generation, *place, length, crc = _BODY.unpack(body)
     if magic != MAGIC:
         raise ProtocolError(f"bad frame magic {magic!r}")
     if version != FRAME_VERSION:
@@ -92,5 +92,4 @@ def decode_header(data: Any) -> FrameHeader:
         raise ProtocolError(f"unknown frame kind {kind}")
     if flags & ~_FLAGS_KNOWN:
         raise ProtocolError(f"unknown frame flags {flags:#x}")
-    key = PieceKey(layer, plane, first_page, pages, first_head, heads)
-    return FrameHeader(_KINDS[kind], flags, transfer, generation, key, length, crc)
+    return FrameHeader(_KINDS[kind], flags, transfer, generation, PieceKey(*place), length, crc)

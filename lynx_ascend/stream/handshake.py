@@ -1,7 +1,7 @@
-"""What both sides prove before anything else: version, layout, then knowledge of the shared token. No sockets.
+"""What both sides prove before anything else: version, layout, the shared token. No sockets.
 
-Order on each socket: preambles both ways with D's Hello behind its own; Challenge or Refused; Proof; Welcome or
-Refused. The two proofs differ by their label, so neither can be replayed as the other.
+Order on each socket: preambles both ways with D's Hello behind its own; Challenge or Refused; Proof;
+Welcome or Refused. The two proofs differ by their label, so neither can be replayed as the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def read_preamble(data: bytes) -> int:
 def version_refusal(peer: int, own: int = PROTOCOL_VERSION) -> str | None:
     if peer == own:
         return None
-    return f"protocol version mismatch: decode side speaks {peer}, prefill side speaks {own}; install the same release"
+    both = f"decode side speaks {peer}, prefill side speaks {own}"
+    return f"protocol version mismatch: {both}; install the same release"
 
 
 def layout_refusal(peer: str, own: str) -> str | None:

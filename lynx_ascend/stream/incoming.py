@@ -53,7 +53,7 @@ class IncomingState:
             raise ProtocolError(f"{kind.name.lower()} {key} came twice")
         if self.received + header.length > self.bytes_max:
             raise ProtocolError(f"more than the {self.bytes_max} bytes granted")
-        # Only the control message bounds the number of anchors, and it may still be on its way on its own socket.
+        # The counts come by the control socket and may still be on their way.
         if kind is Kind.ANCHOR and self.pieces is not None and len(self._arrived[kind]) >= self.pieces:
             raise ProtocolError(f"more than the {self.pieces} anchors announced")
         if (

@@ -37,7 +37,7 @@ class Message(msgspec.Struct, tag=True, array_like=True, forbid_unknown_fields=T
 
 
 class Hello(Message):
-    """D's first message on a socket. `role`: 0 control, 1 anchor, 2 residual; `link` groups the three sockets."""
+    """D's first message. `role`: 0 control, 1 anchor, 2 residual; `link` groups the three sockets."""
 
     layout_hash: Annotated[str, msgspec.Meta(max_length=128)]
     role: Annotated[int, msgspec.Meta(ge=0, le=2)]
@@ -114,7 +114,7 @@ class Released(Message):
 
 
 class Heartbeat(Message):
-    """D is alive; `waiting` names transfers it wants but has no staging for yet. P echoes with an empty list."""
+    """D is alive; `waiting`: transfers it wants but has no staging for yet. P echoes an empty list."""
 
     seq: Count
     waiting: Annotated[list[Id], msgspec.Meta(max_length=1024)]
@@ -148,8 +148,8 @@ class Failed(Message):
 
 
 AnyMessage = (
-    Hello | Challenge | Proof | Welcome | Refused | Subscribe | Cancel | Nack | Ack | Released | Heartbeat | Accepted
-    | Finished | Failed
+    Hello | Challenge | Proof | Welcome | Refused | Subscribe | Cancel | Nack | Ack | Released | Heartbeat
+    | Accepted | Finished | Failed
 )  # fmt: skip
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)

@@ -47,11 +47,9 @@ class StagedPayload:
 class SendFrame:
     """A frame on its way into a socket. Once its first byte may be out, all its bytes must follow."""
 
-    __slots__ = ("owner", "kind", "key", "total", "sent", "drop_link", "_header", "_payload")
+    __slots__ = ("_header", "_payload", "drop_link", "key", "kind", "owner", "sent", "total")
 
-    def __init__(
-        self, owner: OutgoingState, kind: Kind, key: PieceKey, header: bytes, payload: Any
-    ) -> None:
+    def __init__(self, owner: OutgoingState, kind: Kind, key: PieceKey, header: bytes, payload: Any) -> None:
         self.owner, self.kind, self.key = owner, kind, key
         self.total = HEADER_BYTES + len(payload)
         self.sent = 0

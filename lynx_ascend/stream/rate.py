@@ -10,7 +10,7 @@ class TokenBucket:
     Not thread-safe: the owner's lock guards it.
     """
 
-    __slots__ = ("_bytes_per_s", "_burst", "_tokens", "_at")
+    __slots__ = ("_at", "_burst", "_bytes_per_s", "_tokens")
 
     def __init__(self, mbps: float | None, now: float, burst_s: float = 0.02) -> None:
         self._bytes_per_s = mbps * 125_000.0 if mbps else None

@@ -1,4 +1,4 @@
-"""Counted staging memory: a plain budget for P, a first-come-first-served one for D. Pure; the owner locks."""
+"""Counted staging memory: a plain budget for P, a first-come-first-served one for D. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StagingBudget:
 
 
 class FifoBudget:
-    """Grants reservations strictly in order of request, so that a large transfer is never starved by small ones."""
+    """Grants reservations strictly in order of request: small ones never starve a large one."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -36,7 +36,7 @@ class FifoBudget:
         self._held: dict[Hashable, int] = {}
 
     def request(self, ticket: Hashable, nbytes: int) -> list[Hashable]:
-        """Queue a reservation; returns the tickets granted by this call. The caller checked `nbytes <= total`."""
+        """Queue a reservation of at most `total`; returns the tickets that this call granted."""
         self._waiting[ticket] = nbytes
         return self._grant()
 

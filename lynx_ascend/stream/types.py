@@ -96,7 +96,7 @@ class Faults:
 
 @dataclass(slots=True)
 class TransferStats:
-    """What D saw. Times are `time.time()` seconds, 0.0 while the event has not happened; sizes are payload bytes."""
+    """What D saw. Sizes are payload bytes; times are `time.time()` seconds, 0.0 for what has not happened."""
 
     anchor_bytes: int = 0
     residual_bytes: int = 0

@@ -29,12 +29,12 @@ class OutgoingHandle(Protocol):
     def put(self, piece: Piece, timeout_s: float) -> None:
         """Stage a piece and send it as soon as D has subscribed. Waits while staging is full.
 
-        DeadlineError when there was no room in time; TransferError when the transfer has ended or does not fit.
+        DeadlineError when there was no room in time; TransferError when it has ended or does not fit.
         """
         ...
 
     def finish(self) -> None:
-        """No more pieces. TransferError when the count is not the one offered; the transfer has failed then."""
+        """No more pieces. With a count other than the one offered the transfer fails: TransferError."""
         ...
 
     def fail(self, reason: str) -> None:

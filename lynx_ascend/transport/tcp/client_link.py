@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import select
@@ -58,7 +59,7 @@ class ClientLink:
         self._idle_since = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="lynx-receive", daemon=True)
 
-    # -- called under the core's lock, from any thread -----------------------------------------------------------
+    # -- called under the core's lock, from any thread
 
     def add(self, transfer: IncomingTransfer) -> None:
         if transfer.key in self.transfers:
@@ -92,7 +93,7 @@ class ClientLink:
             self._wake_pending = True
             self._wake.set()
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    # -- life
 
     def start(self) -> None:
         self._thread.start()
@@ -115,7 +116,8 @@ class ClientLink:
                         break
                     self._poll(timeout_s)
                 except (OSError, LynxError) as error:
-                    self._link_down(error)
+                    # A link that went away while idle is noticed at its next use: that user gets a new one.
+                    self._link_down(error, retry=isinstance(error, OSError))
         finally:
             with self._core.lock:
                 if self._core.links.get((self._host, self._port)) is self:
@@ -130,15 +132,15 @@ class ClientLink:
                 self._core.threads.discard(self)
 
     def _turn(self) -> float | None:
-        """Everything that is due; returns the seconds poll may sleep, None when the link is not needed any more."""
+        """Everything that is due; returns the seconds poll may sleep, None when the link is not needed."""
         now = time.monotonic()
         with self._core.lock:
             due, self._doomed = self._doomed, []
             if now >= self._next_deadline:
                 for transfer in self.transfers.values():
                     if now >= transfer.deadline:
-                        due.append((transfer, DeadlineError(f"not complete at its deadline ({transfer.state})",
-                                                            transfer.tid.id)))  # fmt: skip
+                        what = f"not complete at its deadline ({transfer.state})"
+                        due.append((transfer, DeadlineError(what, transfer.tid.id)))
                 late = {id(transfer) for transfer, _ in due}
                 self._next_deadline = min(
                     (t.deadline for t in self.transfers.values() if id(t) not in late), default=math.inf
@@ -226,10 +228,8 @@ class ClientLink:
 
     def _flush(self) -> None:
         if self._outbox:
-            try:
+            with contextlib.suppress(BlockingIOError):
                 del self._outbox[: self._socks[0].send(self._outbox[: 256 << 10])]
-            except BlockingIOError:
-                pass
             self._poller.modify(self._socks[0], select.POLLIN | (select.POLLOUT if self._outbox else 0))
 
     def _poll(self, timeout_s: float) -> None:
@@ -241,13 +241,22 @@ class ClientLink:
         if self._receiver is not None and self._receiver.receive(ready):
             self._heard = time.monotonic()
 
-    # -- ends --------------------------------------------------------------------------------------------------------
+    # -- ends
 
-    def _link_down(self, error: Exception) -> None:
-        """Close the sockets and fail every transfer of the link, each with an error of its own."""
+    def _link_down(self, error: Exception, *, retry: bool = False) -> None:
+        """Close the sockets and fail every transfer of the link, each with an error of its own.
+
+        `retry` spares those that P has not answered yet, once each.
+        """
         self._disconnect()
         with self._core.lock:
-            failed = list(self.transfers.values())
+            spared = [t for t in self.transfers.values() if retry and not t.retried and not t.answered]
+            failed = [t for t in self.transfers.values() if t not in spared]
+            for transfer in spared:
+                transfer.retried = True
+                if transfer.subscribed:
+                    transfer.subscribed = False
+                    self._to_subscribe.append(transfer)
         kind = DeadlineError if isinstance(error, DeadlineError) else PeerUnavailableError
         where = f"prefill side {self._host}:{self._port}: {error or type(error).__name__}"
         for transfer in failed:

@@ -14,7 +14,7 @@ class ServerConfig:
 
     link_mbps: megabits per second of one emulated network card shared by all links; for demos and tests.
     generation: the worker's epoch (u32, above 0) when its engine draws one; None: drawn here.
-    residual_window: most residual bytes handed to the kernel at a time (and the residual socket's send buffer).
+    residual_window: most residual bytes handed to the kernel at a time, and that socket's send buffer.
     """
 
     layout_hash: str
@@ -73,8 +73,8 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         _positive(
-            self, "staging_bytes", "connect_timeout_s", "progress_timeout_s", "heartbeat_s", "breaker_threshold",
-            "breaker_open_s", "link_idle_s", "close_timeout_s",
+            self, "staging_bytes", "connect_timeout_s", "progress_timeout_s", "heartbeat_s",
+            "breaker_threshold", "breaker_open_s", "link_idle_s", "close_timeout_s",
         )  # fmt: skip
         if len(self.layout_hash) > 128:
             raise ConfigError("layout_hash may have at most 128 characters")

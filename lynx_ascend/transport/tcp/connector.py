@@ -16,7 +16,7 @@ from lynx_ascend.transport.tcp.sockets import close_quietly, tune
 
 
 class Connector:
-    """One attempt. Exactly one of `socks` and `error` is set when `done` turns true; then `on_done` is called."""
+    """One attempt. When `done` turns true, `socks` or `error` is set; then `on_done` is called."""
 
     def __init__(self, config: ClientConfig, host: str, port: int, on_done: Callable[[], None]) -> None:
         self._config, self._host, self._port, self._on_done = config, host, port, on_done
@@ -53,8 +53,8 @@ class Connector:
                         raise ConnectionAbortedError("abandoned")
                 tune(sock)
                 self.welcome = greet_server(
-                    sock, token=self._config.token, layout_hash=self._config.layout_hash, role=role, link=link,
-                    deadline=self.deadline,
+                    sock, token=self._config.token, layout_hash=self._config.layout_hash, role=role,
+                    link=link, deadline=self.deadline,
                 )  # fmt: skip
         except (OSError, LynxError) as error:
             self.error = error

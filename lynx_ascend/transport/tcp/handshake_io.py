@@ -46,7 +46,7 @@ def greet_client(
     lease_s: float,
     deadline: float,
 ) -> Hello:
-    """P's side. Returns D's Hello once D has proved itself; ProtocolError or AuthenticationError otherwise."""
+    """P's side. Returns D's Hello once D has proved itself, else ProtocolError or AuthenticationError."""
 
     def refuse(code: str, reason: str, error: type[ProtocolError] = ProtocolError) -> ProtocolError:
         send_all(sock, pack(Refused(code, clip(reason))), deadline)

@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 class IncomingTransfer:
     """See `base.IncomingHandle`. Thread-safe; nothing here blocks except `wait_idle`.
 
-    The reservation of `bytes_max` counts as staged from the grant on. It shrinks by `release`, loses its unused
-    part at completion, and goes back whole at `cancel`, `close` or failure.
+    The reservation of `bytes_max` counts as staged from the grant on. It shrinks by `release`, loses its
+    unused part at completion, and goes back whole at `cancel`, `close` or failure.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class IncomingTransfer:
         self.link = link
         self.granted = False
         self.subscribed = False
+        self.retried = False
         self.end = ""
         self._core, self._sink = core, sink
         self._caller = 0
@@ -58,6 +59,11 @@ class IncomingTransfer:
     @property
     def done(self) -> bool:
         return bool(self.end)
+
+    @property
+    def answered(self) -> bool:
+        """P has said or sent something about this transfer."""
+        return self.protocol.pieces is not None or self.protocol.stats.t_first_byte > 0.0
 
     def cancel(self, reason: str) -> None:
         """Idempotent, non-blocking. After it returns no sink call starts; one in progress may still finish.
@@ -89,10 +95,10 @@ class IncomingTransfer:
             finally:
                 self._waiters -= 1
 
-    # -- used by the receive thread ---------------------------------------------------------------------------
+    # -- used by the receive thread
 
     def deliver(self, header: FrameHeader, payload: np.ndarray) -> bool:
-        """Give one payload to the sink unless the transfer has ended. A sink that raises fails its transfer."""
+        """Give one payload to the sink unless all is over. A sink that raises fails its transfer."""
         with self._core.lock:
             if self.end:
                 return False

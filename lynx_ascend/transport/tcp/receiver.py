@@ -34,15 +34,15 @@ class Receiver:
             kind: (sock, FrameReader(lambda header, kind=kind: self._allocate(kind, header)))  # type: ignore[misc]
             for kind, sock in zip(Kind, socks[1:], strict=True)
         }
-        self._landed_frames = {kind: 0 for kind in Kind}
-        self._acked_frames = {kind: 0 for kind in Kind}
+        self._landed_frames = dict.fromkeys(Kind, 0)
+        self._acked_frames = dict.fromkeys(Kind, 0)
 
     def receive(self, ready: set[int]) -> bool:
         """Read from the ready sockets: control, anchors, then residuals. True when bytes came."""
         heard = False
         if self._control.fileno() in ready:
             heard |= self._read_control()
-        for kind, (sock, reader) in self._bulk.items():
+        for sock, reader in self._bulk.values():
             if sock.fileno() in ready:
                 heard |= self._read_bulk(sock, reader, _READS_PER_TURN)
         self._send_acks()
@@ -71,7 +71,7 @@ class Receiver:
                 self._landed(frame)
         return True
 
-    # -- bulk ------------------------------------------------------------------------------------------------------
+    # -- bulk
 
     def _allocate(self, socket_kind: Kind, header: FrameHeader) -> np.ndarray | None:
         if header.kind is not socket_kind:
@@ -124,7 +124,7 @@ class Receiver:
                 with self._core.lock:
                     self._link.send(m.Ack(kind, landed))
 
-    # -- control -----------------------------------------------------------------------------------------------------
+    # -- control
 
     def _handle(self, message: m.Message) -> None:
         if isinstance(message, m.Heartbeat):

@@ -1,4 +1,4 @@
-"""P's transfers: staging, leases and ends, under one lock. Knows links only as (queue, send, wake, abandon)."""
+"""P's transfers: staging, leases and ends, under one lock. Knows links by a small protocol only."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TransferRegistry:
         self._closed = False
         self._ends: OrderedDict[bytes, str] = OrderedDict()
 
-    # -- the encode side ----------------------------------------------------------------------------------
+    # -- the encode side
 
     def offer(self, id: str, pieces: int, bytes_max: int, faults: Faults | None) -> OutgoingTransfer:
         tid = TransferId(id, self.generation)
@@ -191,7 +191,7 @@ class TransferRegistry:
         state.link.send(m.Finished(state.raw_id, self.generation, state.pieces, state.put_residuals))
         state.link.wake()
 
-    # -- the peer's messages ------------------------------------------------------------------------------
+    # -- the peer's messages
 
     def subscribe(self, link: Link, message: m.Subscribe) -> None:
         with self.lock:
@@ -267,7 +267,7 @@ class TransferRegistry:
                 state, SendState.FAILED, f"checksum: {kind.name.lower()} {key} damaged twice", tell="checksum"
             )
 
-    # -- time and links -----------------------------------------------------------------------------------
+    # -- time and links
 
     def renew(self, link: Link, now: float) -> None:
         """The link's peer gave a sign of life."""

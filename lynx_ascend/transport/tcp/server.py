@@ -63,7 +63,8 @@ class TransferServer:
     ) -> OutgoingTransfer:
         """Announce a transfer of exactly `pieces` pieces and at most `bytes_max` payload bytes.
 
-        TransferError when the id is in use, too many are open or the server is closed; ProtocolError for a bad id.
+        TransferError when the id is in use, too many are open or the server is closed; ProtocolError
+        for a bad id.
         """
         return self._registry.offer(id, pieces, bytes_max, faults)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import select
 import socket
@@ -38,17 +39,16 @@ class ServerLink:
         bucket: TokenBucket,
         socks: tuple[socket.socket, socket.socket, socket.socket],
         on_closed: Callable[[ServerLink], None],
-        on_slice: Callable[[Kind, list[SendFrame], int], None] | None = None,
     ) -> None:
         self.queue = SendQueue()
         self._config, self._registry, self._bucket = config, registry, bucket
         self._control = socks[0]
         self._bulk = {Kind.ANCHOR: socks[1], Kind.RESIDUAL: socks[2]}
-        self._on_closed, self._on_slice = on_closed, on_slice
+        self._on_closed = on_closed
         self._flight: dict[Kind, deque[SendFrame]] = {kind: deque() for kind in Kind}
         self._unacked: dict[Kind, deque[SendFrame]] = {kind: deque() for kind in Kind}
-        self._acked = {kind: 0 for kind in Kind}
-        self._sent_bytes = {kind: 0 for kind in Kind}
+        self._acked = dict.fromkeys(Kind, 0)
+        self._sent_bytes = dict.fromkeys(Kind, 0)
         self._blocked: dict[Kind, float] = {}
         self._outbox = bytearray()
         self._reader = m.MessageReader()
@@ -61,7 +61,7 @@ class ServerLink:
         self._renewed = 0.0
         self._thread = threading.Thread(target=self._run, name="lynx-send", daemon=True)
 
-    # -- called by the registry under its lock -------------------------------------------------------------
+    # -- called by the registry under its lock
 
     def send(self, message: m.Message) -> None:
         self._outbox += m.pack(message)
@@ -89,7 +89,7 @@ class ServerLink:
                 if frame.owner is transfer:
                     frame.abandon()
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- life
 
     def start(self) -> None:
         self._thread.start()
@@ -131,7 +131,7 @@ class ServerLink:
                 self._registry.counts[f"{kind.name.lower()}_wire_bytes"] += nbytes
                 self._sent_bytes[kind] = 0
 
-    # -- one turn: control first, then at most one slice of bulk -----------------------------------------------
+    # -- one turn: control first, then at most one slice of bulk
 
     def _turn(self) -> float:
         """Do what can be done now; returns the seconds poll may sleep."""
@@ -198,8 +198,6 @@ class ServerLink:
 
     def _advance(self, kind: Kind, sent: int) -> None:
         flight, unacked = self._flight[kind], self._unacked[kind]
-        if self._on_slice is not None:
-            self._on_slice(kind, list(flight), sent)
         self._sent_bytes[kind] += sent
         now = time.monotonic()
         while sent:
@@ -216,12 +214,10 @@ class ServerLink:
     def _flush(self) -> None:
         with self._registry.lock:
             if self._outbox:
-                try:
+                with contextlib.suppress(BlockingIOError):
                     del self._outbox[: self._control.send(self._outbox[: 256 << 10])]
-                except BlockingIOError:
-                    pass
 
-    # -- events --------------------------------------------------------------------------------------------------
+    # -- events
 
     def _watch(self, sock: socket.socket, mask: int) -> None:
         fd = sock.fileno()
