@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +23,8 @@ print("hello from", options["name"], flush=True)
 if options.get("deaf"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if options.get("child"):
-    other = subprocess.Popen([sys.executable, "-S", "-c", "import signal, time; signal.signal(15, 1); time.sleep(600)"])
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+    other = subprocess.Popen([sys.executable, "-S", "-c", code])
     print("child", other.pid, flush=True)
 if "die" in options:
     print("out of cheese", file=sys.stderr, flush=True)
@@ -46,8 +48,6 @@ class FakePlan:
         self.script, self.options = script, options
 
     def __call__(self, config: ClusterConfig, model: str, private: Path) -> list[Launch]:
-        import json
-
         ports = {"prefill": config.prefill.port, "decode": config.decode.port, "proxy": config.proxy.port}
         return [
             Launch(
