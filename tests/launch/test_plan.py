@@ -96,6 +96,7 @@ def test_a_wildcard_address_is_reached_through_loopback():
     assert prefill.health_url == "http://[::1]:8100/health"
 
 
+@pytest.mark.e2e  # importing vLLM takes long
 def test_vllm_reads_the_private_file(tmp_path):
     """The engine's own reader must turn it into the option that a command line would have."""
     argparse_utils = pytest.importorskip("vllm.utils.argparse_utils")
