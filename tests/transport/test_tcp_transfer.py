@@ -1,5 +1,6 @@
 """A transfer from offer to release, in every order of events that is legal."""
 
+import socket
 import threading
 import time
 
@@ -226,3 +227,47 @@ def test_an_idle_link_is_closed_and_comes_back(lab):
         assert sink.wait() is None
         lab.until(lambda: client.stats()["links"] == 0 and server.stats()["links"] == 0)
     assert client.stats()["connects"] == 2
+
+
+def test_a_subscription_may_come_before_its_offer(lab):
+    server, client = lab.server(early_subscribe_s=0.5), lab.client()
+    ids = [TransferId(TransferId.new_id(), server.generation) for _ in range(3)]
+    runs = [lab.subscribe(client, server, tid) for tid in ids]
+    lab.until(lambda: all(handle.subscribed for handle, _ in runs))
+    time.sleep(0.05)
+    runs[1][0].cancel("abort")
+    pieces = lab.make_pieces(2)
+    out = server.offer(ids[0].id, pieces=2, bytes_max=1 << 20)
+    for piece in pieces:
+        out.put(piece, 1.0)
+    out.finish()
+    assert runs[0][1].wait() is None
+    assert "no such transfer" in str(runs[2][1].wait())
+    assert server.offer(ids[1].id, pieces=1, bytes_max=1).state == "offered"
+
+
+def test_close_does_not_wait_for_a_connection_under_way(lab):
+    client = lab.client(connect_timeout_s=20.0)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        # Nobody accepts: after these the queue is full and a connect hangs.
+        fill = [socket.socket() for _ in range(4)]
+        for sock in fill:
+            sock.setblocking(False)
+            sock.connect_ex(listener.getsockname())
+        sink = lab.Sink()
+        client.subscribe(*listener.getsockname(), TransferId("0" * 32, 1), sink, bytes_max=1, deadline_s=30.0)
+        time.sleep(0.1)
+        started = time.monotonic()
+        client.close()
+        assert time.monotonic() - started < 2.0
+        assert sink.wait(1.0) is not None
+        for sock in fill:
+            sock.close()
+
+
+def test_negative_size(lab):
+    server, client = lab.pair()
+    _, sink = lab.subscribe(client, server, lab.offer(server, lab.make_pieces(1)).tid, bytes_max=-1)
+    assert isinstance(sink.wait(), TransferError)

@@ -89,7 +89,7 @@ class TransferClient:
             transfer = IncomingTransfer(core, link, tid, sink, self.config.limits, bytes_max, deadline)
             link.add(transfer)
             core.counts["subscribed"] += 1
-            if bytes_max > core.budget.total:
+            if not 0 <= bytes_max <= core.budget.total:
                 link.doom(
                     transfer,
                     TransferError(

@@ -201,6 +201,8 @@ class ClientLink:
 
     def _connected_turn(self, now: float) -> float | None:
         if now - self._heard > self._config.progress_timeout_s:
+            self._poll(0.0)  # this thread may have been the one that slept
+        if now - self._heard > self._config.progress_timeout_s:
             raise DeadlineError(f"silent for {self._config.progress_timeout_s:g} s")
         with self._core.lock:
             for transfer in self._to_subscribe:

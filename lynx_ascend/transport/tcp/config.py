@@ -14,6 +14,7 @@ class ServerConfig:
 
     link_mbps: megabits per second of one emulated network card shared by all links; for demos and tests.
     generation: the worker's epoch (u32, above 0) when its engine draws one; None: drawn here.
+    early_subscribe_s: a subscription that comes before its offer waits so long for it; 0 refuses it.
     residual_window: most residual bytes handed to the kernel at a time, and that socket's send buffer.
     """
 
@@ -23,9 +24,10 @@ class ServerConfig:
     port: int = 0
     token: str | None = None
     lease_s: float = 30.0
+    early_subscribe_s: float = 0.0
     link_mbps: float | None = None
     generation: int | None = None
-    residual_window: int = 256 << 10
+    residual_window: int = 2 << 20
     handshake_timeout_s: float = 5.0
     io_timeout_s: float = 15.0
     close_timeout_s: float = 5.0

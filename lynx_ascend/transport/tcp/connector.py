@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
+import select
 import socket
 import threading
 import time
@@ -39,14 +42,39 @@ class Connector:
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
 
+    def _connect(self) -> socket.socket:
+        """As `socket.create_connection`, but notices `abandon` within 0.1 s."""
+        problem: OSError = OSError(f"no address for {self._host}")
+        for family, kind, proto, _, address in socket.getaddrinfo(
+            self._host, self._port, type=socket.SOCK_STREAM
+        ):
+            sock = socket.socket(family, kind, proto)
+            try:
+                sock.setblocking(False)
+                code = sock.connect_ex(address)
+                poller = select.poll()
+                poller.register(sock, select.POLLOUT)
+                while code == errno.EINPROGRESS and not poller.poll(100):
+                    if self._abandoned:
+                        raise ConnectionAbortedError("abandoned")
+                    if time.monotonic() > self.deadline:
+                        raise TimeoutError(f"no connection within {self._config.connect_timeout_s:g} s")
+                code = (
+                    sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if code == errno.EINPROGRESS else code
+                )
+                if not code:
+                    return sock
+                raise OSError(code, os.strerror(code))
+            except OSError as error:
+                sock.close()
+                problem = error
+        raise problem
+
     def _run(self) -> None:
         link = secrets.token_bytes(16)
         try:
             for role in range(3):
-                left = self.deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError(f"no connection within {self._config.connect_timeout_s:g} s")
-                sock = socket.create_connection((self._host, self._port), timeout=left)
+                sock = self._connect()
                 with self._lock:
                     self.socks.append(sock)
                     if self._abandoned:

@@ -81,7 +81,9 @@ class OutgoingTransfer:
 class TransferRegistry:
     """All transfers of one server. `lock` also guards the links' queues and outboxes."""
 
-    def __init__(self, *, generation: int, staging_bytes: int, lease_s: float, max_transfers: int) -> None:
+    def __init__(
+        self, *, generation: int, staging_bytes: int, lease_s: float, max_transfers: int, early_s: float = 0.0
+    ) -> None:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.generation = generation
@@ -90,6 +92,8 @@ class TransferRegistry:
         self.transfers: dict[bytes, OutgoingState] = {}
         self.counts: Counter[str] = Counter()
         self._max_transfers = max_transfers
+        self._early_s = early_s
+        self._early: dict[bytes, tuple[float, Link, m.Subscribe]] = {}
         self._next_order = 0
         self._closed = False
         self._ends: OrderedDict[bytes, str] = OrderedDict()
@@ -112,6 +116,9 @@ class TransferRegistry:
             self.transfers[state.raw_id] = state
             self.leases.open(state.raw_id, time.monotonic())
             self.counts["offered"] += 1
+            if (early := self._early.pop(state.raw_id, None)) is not None:
+                self.subscribe(early[1], early[2])
+                early[1].wake()
             return OutgoingTransfer(self, state)
 
     def put(self, state: OutgoingState, piece: Piece, timeout_s: float) -> None:
@@ -204,6 +211,10 @@ class TransferRegistry:
                 )
             elif state is None:
                 ended = self._ends.get(message.transfer)
+                if self._early_s and ended is None and len(self._early) < self._max_transfers:
+                    if message.transfer not in self._early:
+                        self._early[message.transfer] = (time.monotonic() + self._early_s, link, message)
+                    return
                 refusal = ("unknown", f"the transfer is not known here ({ended or 'never offered'})")
             elif state.link is not None:
                 refusal = ("busy", "the transfer has a subscriber already")
@@ -250,7 +261,10 @@ class TransferRegistry:
                 if (state := self.live(link, message)) is not None:
                     self._nacked(state, Kind(message.key[0]), PieceKey(*message.key[1:]))
             elif isinstance(message, m.Cancel):
-                if (state := self.live(link, message)) is not None:
+                early = self._early.get(message.transfer)
+                if early is not None and early[1] is link:
+                    del self._early[message.transfer]
+                elif (state := self.live(link, message)) is not None:
                     self.end(state, SendState.CANCELLED, message.reason)
             elif isinstance(message, m.Released):
                 if (state := self.live(link, message)) is not None:
@@ -277,15 +291,22 @@ class TransferRegistry:
                     self.leases.renew(raw_id, now)
 
     def expire(self, now: float) -> None:
-        """End every transfer whose lease is over."""
+        """End every transfer whose lease is over, and every subscription whose offer did not come."""
         with self.lock:
-            for raw_id in self.leases.expired(now):
-                state = self.transfers[raw_id]  # type: ignore[index]
+            for raw_id in [raw_id for raw_id, (until, _, _) in self._early.items() if now >= until]:
+                _, link, _ = self._early.pop(raw_id)
+                self.counts["refused_unknown"] += 1
+                reason = f"no such transfer was offered within {self._early_s:g} s"
+                link.send(m.Failed(raw_id, self.generation, "unknown", reason))
+                link.wake()
+            for holder in self.leases.expired(now):
+                state = self.transfers[holder]  # type: ignore[index]
                 reason = f"no sign of the decode side for {self.leases.lease_s:g} s"
                 self.end(state, SendState.EXPIRED, reason, tell="expired")
 
     def link_closed(self, link: Link, reason: str) -> None:
         with self.lock:
+            self._early = {raw_id: early for raw_id, early in self._early.items() if early[1] is not link}
             for state in [state for state in self.transfers.values() if state.link is link]:
                 self.end(state, SendState.FAILED, f"link closed: {reason}")
 

@@ -32,7 +32,7 @@ class TransferServer:
         self._generation = config.generation or 1 + secrets.randbelow((1 << 32) - 1)
         self._registry = TransferRegistry(
             generation=self._generation, staging_bytes=config.staging_bytes, lease_s=config.lease_s,
-            max_transfers=config.max_transfers,
+            max_transfers=config.max_transfers, early_s=config.early_subscribe_s,
         )  # fmt: skip
         self._bucket = TokenBucket(config.link_mbps, time.monotonic())
         self._links: set[ServerLink] = set()

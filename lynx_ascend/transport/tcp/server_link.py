@@ -145,6 +145,8 @@ class ServerLink:
             if now - min(self._blocked.values(), default=now) > self._config.io_timeout_s:
                 raise TimeoutError(f"the peer took no bytes for {self._config.io_timeout_s:g} s")
             if now - self._heard > self._config.lease_s:
+                self._poll(0.0)  # this thread may have been the one that slept
+            if now - self._heard > self._config.lease_s:
                 raise TimeoutError(f"no sign of the decode side for {self._config.lease_s:g} s")
             return min(_IDLE_POLL_S, gate, pause or _IDLE_POLL_S)
         try:
