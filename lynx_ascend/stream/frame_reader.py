@@ -10,6 +10,7 @@ import numpy as np
 from lynx_ascend.stream.frames import HEADER_BYTES, FrameHeader, crc32c, decode_header
 
 _SCRATCH_BYTES = 64 << 10
+_READ_BYTES = 512 << 10  # a read is checksummed at once and should still be in the core's own cache
 
 
 class LandedFrame(NamedTuple):
@@ -50,7 +51,8 @@ class FrameReader:
         if self._header is None:
             return [self._head[self._head_at :]]
         if self._room is not None:
-            return [self._room[self._at :], self._head]
+            room = self._room[self._at : self._at + _READ_BYTES]
+            return [room, self._head] if self._at + len(room) == self._header.length else [room]
         if self._scratch is None:
             self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         left = self._header.length - self._at

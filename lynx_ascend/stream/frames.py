@@ -22,7 +22,8 @@ _FLAGS_KNOWN = FLAG_RESEND
 
 _BODY = struct.Struct("<4sBBH16sIHHIIHHII")
 _CRC = struct.Struct("<I")
-HEADER_BYTES = _BODY.size + _CRC.size
+_WHOLE = struct.Struct(_BODY.format + "I")
+HEADER_BYTES = _WHOLE.size
 MAX_PAYLOAD = (1 << 32) - 1
 _KINDS = {int(kind): kind for kind in Kind}
 _CRC_STEP = 1 << 20  # the CRC call keeps the interpreter lock: give it back about every 0.15 ms
@@ -80,16 +81,15 @@ def decode_header(data: Any) -> FrameHeader:
     raw = bytes(data)
     if len(raw) != HEADER_BYTES:
         raise ProtocolError(f"frame header must be {HEADER_BYTES} bytes, got {len(raw)}")
-    body = raw[: _BODY.size]
-    magic, version, kind, flags, transfer, generation, *place, length, crc = _BODY.unpack(body)
+    magic, version, kind, flags, transfer, generation, *place, length, crc, own_crc = _WHOLE.unpack(raw)
     if magic != MAGIC:
         raise ProtocolError(f"bad frame magic {magic!r}")
     if version != FRAME_VERSION:
         raise ProtocolError(f"frame version {version}, this side speaks {FRAME_VERSION}")
-    if _CRC.unpack_from(raw, _BODY.size)[0] != google_crc32c.value(body):
+    if own_crc != google_crc32c.value(raw[: _BODY.size]):
         raise ProtocolError("frame header checksum mismatch")
     if kind not in _KINDS:
         raise ProtocolError(f"unknown frame kind {kind}")
     if flags & ~_FLAGS_KNOWN:
         raise ProtocolError(f"unknown frame flags {flags:#x}")
-    return FrameHeader(_KINDS[kind], flags, transfer, generation, PieceKey(*place), length, crc)
+    return FrameHeader(_KINDS[kind], flags, transfer, generation, PieceKey._make(place), length, crc)

@@ -44,23 +44,19 @@ class IncomingState:
     def admit(self, header: FrameHeader) -> None:
         """Called before memory is allocated for the payload."""
         kind, key = header.kind, header.key
-        allowed = self.limits.max_bytes(kind, key)
+        allowed, arrived = self.limits.max_bytes(kind, key), self._arrived[kind]
         if header.length > allowed:
             raise ProtocolError(
                 f"{kind.name.lower()} of {header.length} bytes for {key}, at most {allowed} allowed"
             )
-        if key in self._arrived[kind]:
+        if key in arrived:
             raise ProtocolError(f"{kind.name.lower()} {key} came twice")
         if self.received + header.length > self.bytes_max:
             raise ProtocolError(f"more than the {self.bytes_max} bytes granted")
         # The counts come by the control socket and may still be on their way.
-        if kind is Kind.ANCHOR and self.pieces is not None and len(self._arrived[kind]) >= self.pieces:
+        if kind is Kind.ANCHOR and self.pieces is not None and len(arrived) >= self.pieces:
             raise ProtocolError(f"more than the {self.pieces} anchors announced")
-        if (
-            kind is Kind.RESIDUAL
-            and self.residuals is not None
-            and len(self._arrived[kind]) >= self.residuals
-        ):
+        if kind is Kind.RESIDUAL and self.residuals is not None and len(arrived) >= self.residuals:
             raise ProtocolError(f"more than the {self.residuals} residuals announced")
 
     def landed(self, header: FrameHeader, intact: bool, now: float) -> Verdict:
@@ -72,15 +68,18 @@ class IncomingState:
             self._nacked.add((kind, key))
             self.stats.resends += 1
             return Verdict.NACK
-        self._arrived[kind].add(key)
+        arrived = self._arrived[kind]
+        arrived.add(key)
         self.received += header.length
+        stats = self.stats
         if kind is Kind.ANCHOR:
-            self.stats.anchor_bytes += header.length
-            self.stats.anchor_pieces += 1
+            stats.anchor_bytes += header.length
+            stats.anchor_pieces += 1
         else:
-            self.stats.residual_bytes += header.length
-            self.stats.residual_pieces += 1
-        self.note_time(now)
+            stats.residual_bytes += header.length
+            stats.residual_pieces += 1
+        if len(arrived) in (self.pieces, self.residuals):
+            self.note_time(now)
         return Verdict.DELIVER
 
     def note_time(self, now: float) -> None:
