@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from lynx_ascend.errors import ConfigError
+
+LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+
 
 def cache_dir() -> Path:
     """Where prepared models and texts live.
@@ -26,5 +30,8 @@ def transfer_token() -> str | None:
 
 
 def log_level() -> str:
-    """The level of the package's own log lines (`LYNX_LOG_LEVEL`, default `info`)."""
-    return os.environ.get("LYNX_LOG_LEVEL", "info").lower()
+    """The level of the package's own log lines (`LYNX_LOG_LEVEL`, default `info`); `ConfigError` if unknown."""
+    level = os.environ.get("LYNX_LOG_LEVEL", "info").lower()
+    if level not in LOG_LEVELS:
+        raise ConfigError(f"LYNX_LOG_LEVEL is {level!r}; choose one of {', '.join(LOG_LEVELS)}")
+    return level

@@ -41,11 +41,14 @@ def run(config: ClusterConfig, *, quiet: bool = False, plan: Plan = make_plan) -
     def on_signal(number: int, frame: object) -> None:
         if stopping.is_set():
             cluster.kill()
+        elif not cluster.children:  # the model is being prepared: nothing to stop, but that to break off
+            raise KeyboardInterrupt
         stopping.set()
 
-    before = {
-        number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        signals.append(signal.SIGHUP)
+    before = {number: signal.signal(number, on_signal) for number in signals}
     try:
         cluster.start()
         with screen.progress:
@@ -54,6 +57,8 @@ def run(config: ClusterConfig, *, quiet: bool = False, plan: Plan = make_plan) -
             screen.console.print(f"[bold green]ready[/] {cluster.url}/v1   (Ctrl-C stops)", highlight=False)
             cluster.watch(stopping)
         return 0
+    except KeyboardInterrupt:
+        return 130
     except LynxError as error:
         screen.console.print(Text(f"lynx-ascend: {error}", style="red"), soft_wrap=True)
         return 1

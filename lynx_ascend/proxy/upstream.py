@@ -90,6 +90,9 @@ class Upstream:
                 response = await self._client.send(request, stream=True)
             except httpx.TransportError as error:
                 failures.append(f"{url}: {type(error).__name__} {error}".rstrip())
+                # A slow engine may be at work: asking another one as well would double the load.
+                if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
+                    break
                 continue
             try:
                 yield response

@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lynx_ascend.launch import groups
+from lynx_ascend.launch import cluster as cluster_module
+from lynx_ascend.launch import console, groups
 
 # What `up` runs, with the fake plan of conftest.py in place of engines.
 RUN = """
@@ -130,3 +131,17 @@ def test_a_killed_supervisor_leaves_no_orphans(up):
     while any(groups.members(child) for child in children):
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_a_signal_while_the_model_is_prepared(config, monkeypatch):
+    """Before anything runs, a signal breaks off the preparation."""
+
+    def prepare(name: str, quiet: bool) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+        raise AssertionError("not broken off")
+
+    monkeypatch.setattr(cluster_module, "resolve_model", prepare)
+    before = signal.getsignal(signal.SIGTERM)
+    assert console.run(config) == 130
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -160,3 +160,10 @@ def test_fallback_never_hides_that_the_client_is_wrong(proxy, prefill):
     prefill.status = 400
     with pytest.raises(httpx.HTTPStatusError):
         proxy.post("/v1/completions", json=CHAT).raise_for_status()
+
+
+def test_a_slow_engine_is_not_asked_twice(make_proxy, decode):
+    decode.delay_s = 1
+    proxy = make_proxy(decode=(decode.url, decode.url), silence_timeout_s=0.2)
+    assert proxy.post("/v1/completions", json=CHAT).status_code == 502
+    assert len(decode.asked) == 1
