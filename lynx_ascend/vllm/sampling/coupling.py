@@ -53,6 +53,10 @@ class Coupler:
         seed = sampling_params.seed
         self._seeds[req_id] = seed_key(seed if seed is not None else req_id)
 
+    def tracks(self, req_id: str) -> bool:
+        """Whether a request samples coupled."""
+        return req_id in self._seeds
+
     def forget(self, req_ids: Any) -> None:
         """Drop finished requests."""
         if self._seeds:

@@ -25,10 +25,20 @@ class LynxRunnerMixin:
         for new in scheduler_output.scheduled_new_reqs:
             self.lynx_coupler.track(new.req_id, new.sampling_params)
         result = super()._update_states(scheduler_output)  # type: ignore[misc]
+        for new in scheduler_output.scheduled_new_reqs:
+            if self.lynx_coupler.tracks(new.req_id):
+                self._drop_generator(new.req_id)
         meta = scheduler_output.kv_connector_metadata
         if isinstance(meta, LynxConnectorMetadata) and meta.first_tokens:
             self._append_first_tokens(meta.first_tokens)
         return result
+
+    def _drop_generator(self, req_id: str) -> None:
+        """Coupled requests draw no generator state. vLLM would rewind it after a partial prefill chunk (:3589), which
+        CPU generators cannot do."""
+        runner: Any = self
+        runner.requests[req_id].generator = None
+        runner.input_batch.generators.pop(runner.input_batch.req_id_to_index[req_id], None)
 
     def _append_first_tokens(self, first_tokens: dict[str, int]) -> None:
         """What the runner does with a token that it sampled (_bookkeeping_sync), for one that P sampled."""
