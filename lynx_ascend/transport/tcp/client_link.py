@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 _IDLE_POLL_S = 1.0
 _OUTBOX_MAX = 4 << 20
 _WAITING_MAX = 1024
+_CANCELS_MAX = 1024
 
 
 class ClientLink:
@@ -43,6 +44,7 @@ class ClientLink:
         self._config = core.config
         self._doomed: list[tuple[IncomingTransfer, TransferError]] = []
         self._to_subscribe: list[IncomingTransfer] = []
+        self._cancels: list[m.Cancel] = []
         self._outbox = bytearray()
         self._wake = Wakeup()
         self._wake_pending = False
@@ -78,9 +80,15 @@ class ClientLink:
         self.wake()
 
     def forget(self, transfer: IncomingTransfer, reason: str) -> None:
-        """The transfer has ended here: P is told if it knows of it."""
-        if self.transfers.pop(transfer.key, None) is not None and transfer.subscribed:
-            self.send(m.Cancel(*transfer.key, m.clip(reason)))
+        """The transfer has ended here: P is told, even of one that was not subscribed yet."""
+        if self.transfers.pop(transfer.key, None) is None:
+            return
+        cancel = m.Cancel(*transfer.key, m.clip(reason))
+        if transfer.subscribed:
+            self.send(cancel)
+        elif not self._closing and len(self._cancels) < _CANCELS_MAX:
+            self._cancels.append(cancel)
+            self.wake()
 
     def send(self, message: m.Message) -> None:
         if self._socks:
@@ -155,7 +163,7 @@ class ClientLink:
             self._connection_made(self._connector, now)
             return 0.0
         with self._core.lock:
-            if not self.transfers:
+            if not self.transfers and not self._cancels:
                 # Nobody needs the peer: the thread ends; the next subscriber starts a new one.
                 self._core.links.pop((self._host, self._port), None)
                 return None
@@ -210,6 +218,9 @@ class ClientLink:
                     transfer.note_subscribed()
                     self.send(m.Subscribe(*transfer.key, transfer.bytes_max))
             self._to_subscribe.clear()
+            for cancel in self._cancels:
+                self.send(cancel)
+            self._cancels.clear()
             if self.transfers:
                 self._idle_since = now
             elif now - self._idle_since > self._config.link_idle_s:
@@ -265,6 +276,8 @@ class ClientLink:
             failure = kind(where, transfer.tid.id)
             failure.__cause__ = error
             transfer.fail(failure)
+        with self._core.lock:
+            self._cancels.clear()  # nobody to tell; P's lease ends what it still holds
 
     def _disconnect(self) -> None:
         if self._connector is not None:

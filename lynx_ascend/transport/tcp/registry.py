@@ -235,10 +235,18 @@ class TransferRegistry:
                 self._tell_finished(state)
             self._push(state)
 
-    def live(self, link: Link, message: m.Cancel | m.Nack | m.Released) -> OutgoingState | None:
-        """The transfer a peer's message is about; None (and a count) when it is late or not that peer's."""
+    def live(
+        self, link: Link, message: m.Cancel | m.Nack | m.Released, *, offered: bool = False
+    ) -> OutgoingState | None:
+        """The transfer a peer's message is about; None (and a count) when it is late or not that peer's.
+
+        `offered`: one without a subscriber will do; who knows its random id may turn it down.
+        """
         state = self.transfers.get(message.transfer)
-        if state is None or message.generation != self.generation or state.link is not link:
+        if state is None or message.generation != self.generation:
+            self.counts["late_messages"] += 1
+            return None
+        if state.link is not link and not (offered and state.link is None):
             self.counts["late_messages"] += 1
             return None
         return state
@@ -264,7 +272,7 @@ class TransferRegistry:
                 early = self._early.get(message.transfer)
                 if early is not None and early[1] is link:
                     del self._early[message.transfer]
-                elif (state := self.live(link, message)) is not None:
+                elif (state := self.live(link, message, offered=True)) is not None:
                     self.end(state, SendState.CANCELLED, message.reason)
             elif isinstance(message, m.Released):
                 if (state := self.live(link, message)) is not None:
