@@ -294,6 +294,8 @@ class LynxScheduler(Scheduler):
         if times is not None and load is not None:
             params = {
                 **(params or {}),
-                "token_times": times.to_params(load.facts, load.first_token is not None),
+                "token_times": times.to_params(
+                    {**load.facts, "local_tokens": float(load.local_tokens)}, load.first_token is not None
+                ),
             }
         return params

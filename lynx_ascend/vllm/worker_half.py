@@ -106,10 +106,7 @@ class WorkerHalf:
 
     def take_stats(self) -> LynxStats | None:
         """Metric values, when any changed since the last call."""
-        side = self._encoder or self._receiver
-        if side is None:
-            return None
-        now = side.stats()
+        now = self.stats()
         data: dict[str, Any] = {}
         for name, value in now.items():
             before = self._last.get(name)
@@ -117,6 +114,11 @@ class WorkerHalf:
                 data[name] = value if METRICS[name][0] else value - (before or 0)
         self._last = now
         return LynxStats(data=data) if data else None
+
+    def stats(self) -> dict[str, Any]:
+        """Values of METRICS at this moment; empty before `start` and after `close`."""
+        side = self._encoder or self._receiver
+        return side.stats() if side is not None else {}
 
     def close(self) -> None:
         """Close sockets and threads; safe to call twice."""

@@ -6,10 +6,11 @@ from typing import Any
 
 from vllm.v1.worker.cpu_worker import CPUWorker
 
+from lynx_ascend.vllm.worker.rpc import LynxRPC
 from lynx_ascend.vllm.worker.runner import install
 
 
-class LynxCPUWorker(CPUWorker):
+class LynxCPUWorker(LynxRPC, CPUWorker):
     """`--worker-cls` for the CPU backend."""
 
     def load_model(self, *args: Any, **kwargs: Any) -> Any:

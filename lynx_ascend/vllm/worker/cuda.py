@@ -6,10 +6,11 @@ from typing import Any
 
 from vllm.v1.worker.gpu_worker import Worker
 
+from lynx_ascend.vllm.worker.rpc import LynxRPC
 from lynx_ascend.vllm.worker.runner import install
 
 
-class LynxCUDAWorker(Worker):
+class LynxCUDAWorker(LynxRPC, Worker):
     """`--worker-cls` for CUDA."""
 
     def load_model(self, *args: Any, **kwargs: Any) -> Any:
