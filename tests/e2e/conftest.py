@@ -48,7 +48,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 "env": dev,
             },
             "proxy": {"port": proxy},
-            "transfer": {"fault_injection": True, "lease_s": 10, "progress_s": 8},
+            "transfer": {"fault_injection": True, "lease_s": 10, "progress_s": 8, "deadline_s": 20},
+            "ready_timeout_s": 600,
             "log_dir": str(logs),
         }
     )
