@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import queue
 import threading
 from collections.abc import Callable
@@ -30,11 +31,22 @@ class BackgroundThread:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        # The engine's thread owns the cores; the CPU worker replaces torch.set_num_threads by a no-op, hence torch._C.
-        torch._C.set_num_threads(1)
+        _use_one_core()
         with torch.inference_mode():
             while (job := self._jobs.get()) is not None:
                 try:
                     job()
                 except Exception:
                     logger.exception("lynx: a background job failed")
+
+
+def _use_one_core() -> None:
+    """Keep this thread's operators off the cores of the engine's thread.
+
+    torch.set_num_threads would also change MKL's process-wide setting (and the CPU worker makes it a no-op); OpenMP's is
+    the calling thread's own, once torch has initialised it.
+    """
+    torch.get_num_threads()
+    set_threads = getattr(ctypes.CDLL(None), "omp_set_num_threads", None)
+    if set_threads is not None:
+        set_threads(1)

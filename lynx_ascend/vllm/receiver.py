@@ -58,14 +58,19 @@ class PlaneReceiver:
         handle = order.handle
         load = IncomingPrompt(order, self._table, self._thread, self)
         self._loads[order.req_id] = load
-        transfer = self._client.subscribe(
-            handle.host,
-            handle.port + self._rank,
-            TransferId(handle.transfer_id, handle.generation),
-            load,
-            bytes_max=self._table.planned_bytes(self._table.codec(handle.codec), handle.prompt_tokens),
-            deadline_s=self._settings.deadline_s,
-        )
+        try:
+            transfer = self._client.subscribe(
+                handle.host,
+                handle.port + self._rank,
+                TransferId(handle.transfer_id, handle.generation),
+                load,
+                bytes_max=self._table.planned_bytes(self._table.codec(handle.codec), handle.prompt_tokens),
+                deadline_s=self._settings.deadline_s,
+            )
+        except TransferError as error:
+            load.cancel("not subscribed")
+            self.failed(load, error)
+            return
         load.opened(transfer)
 
     def commit(self, req_id: str) -> None:
