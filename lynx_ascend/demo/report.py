@@ -1,0 +1,153 @@
+"""The result for a reader: two tables, where the time went, what it was measured on, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lynx_ascend.demo.breakdown import median_breakdown
+from lynx_ascend.demo.measure import Run
+from lynx_ascend.demo.summary import BASELINE, KS, LYNX, Row, differences, rows
+
+NONE = "-"
+
+
+def print_report(console: Console, runs: Sequence[Run], about: dict[str, Any]) -> None:
+    """Everything but the question and the verdict. `about` is what `session.about` gives."""
+    table = rows(runs)
+    console.print()
+    console.print(times_table(table))
+    if any(row.codec == BASELINE for row in table):
+        console.print(speed_table(table))
+    for line in (*breakdown_lines(runs), *link_lines(table, about["link_mbps"]), *about_lines(about)):
+        console.print(Text(line), soft_wrap=True)
+
+
+def times_table(table: Sequence[Row]) -> Table:
+    """Medians per codec, seconds from the client's request."""
+    view = Table(
+        title=f"Seconds from the request, medians of {table[0].runs}",
+        caption="TTkT: the k-th token after the first. Produced: made, and never taken back; verified: final",
+        title_justify="left",
+        caption_justify="left",
+    )
+    view.add_column("codec")
+    view.add_column("TTFT", justify="right")
+    for k in KS:
+        view.add_column(f"TT{k}T\nproduced", justify="right")
+    for k in KS:
+        view.add_column(f"TT{k}T\nverified", justify="right")
+    view.add_column("MB\nsent", justify="right")
+    view.add_column("drafts\naccepted", justify="right")
+    for row in table:
+        produced = [_seconds(row.produced[k]) for k in KS]
+        verified = [_seconds(row.verified[k]) for k in KS]
+        drafts = f"{row.accepted:g}/{row.drafted:g}" if row.drafted else NONE
+        view.add_row(
+            row.codec,
+            _seconds(row.ttft),
+            *produced,
+            *verified,
+            f"{row.bytes / 1e6:.1f}",
+            drafts,
+            style="bold" if row.codec == LYNX else "",
+        )
+    return view
+
+
+def speed_table(table: Sequence[Row]) -> Table:
+    """int8's median divided by each codec's: above 1 is faster than int8."""
+    base = next(row for row in table if row.codec == BASELINE)
+    view = Table(title=f"Speed-up over {BASELINE} (its time / the codec's)", title_justify="left")
+    view.add_column("codec")
+    for kind in ("produced", "verified"):
+        for k in KS:
+            view.add_column(f"TT{k}T\n{kind}", justify="right")
+    view.add_column("bytes\nratio", justify="right")
+    for row in table:
+        ratios = [_ratio(base.produced[k], row.produced[k]) for k in KS]
+        ratios += [_ratio(base.verified[k], row.verified[k]) for k in KS]
+        view.add_row(
+            row.codec, *ratios, f"{row.bytes / base.bytes:.2f}", style="bold" if row.codec == LYNX else ""
+        )
+    return view
+
+
+def breakdown_lines(runs: Sequence[Run]) -> list[str]:
+    """lynx's verified TT64T, span by span, of its median run."""
+    spans = median_breakdown([run for run in runs if run.codec == LYNX])
+    if not spans:
+        return []
+    parts = " + ".join(f"{span.about} {span.seconds:.2f}" for span in spans)
+    return [f"{LYNX}'s verified TT{KS[-1]}T, {sum(span.seconds for span in spans):.2f} s = {parts}"]
+
+
+def link_lines(table: Sequence[Row], link_mbps: float) -> list[str]:
+    """The rule of the link rate, and what came of it."""
+    line = f"link: {link_mbps:g} Mbit/s, emulated in the prefill engine's sender"
+    base = next((row for row in table if row.codec == BASELINE), None)
+    if base is None:
+        return [line]
+    wire = base.bytes * 8e-6 / link_mbps
+    line += f"; {BASELINE}'s KV is on it for {wire:.1f} s, {wire / base.ttft:.1f} times what the first token takes"
+    last, first = base.verified[KS[-1]], base.verified[1]
+    if last is not None and first is not None and last > first:
+        step = (last - first) / (KS[-1] - 1)
+        line += f"; half of that, a residual, lasts {wire / 2 / step:.0f} decode steps of {step * 1e3:.0f} ms"
+    return [line]
+
+
+def about_lines(about: dict[str, Any]) -> list[str]:
+    """What it was measured on."""
+    machine = about["machine"]
+    return [
+        f"model: {about['model']}, float32, {about['prompt_tokens']} prompt tokens, greedy, "
+        f"{about['max_tokens']} tokens of answer",
+        f"machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']:g} GB, {machine['system']}; "
+        f"load {about['load']:g} before the engines started",
+        f"date: {about['date']}; "
+        + ", ".join(f"{name} {value}" for name, value in about["versions"].items()),
+    ]
+
+
+def print_answers(console: Console, runs: Sequence[Run], questions: Sequence[str]) -> None:
+    """What was asked and what lynx answered, once per different question."""
+    shown: set[str] = set()
+    for run in runs:
+        question = questions[run.repetition]
+        if run.codec == LYNX and question not in shown:
+            shown.add(question)
+            console.print()
+            console.print(Text("Q: ", style="bold").append(question, style="default"))
+            console.print(Text("A: ", style="bold").append(run.text.strip() + " ...", style="default"))
+
+
+def print_verdict(console: Console, runs: Sequence[Run]) -> bool:
+    """Whether lynx's tokens are lynx-int8's in every repetition, and where they differ if not."""
+    found = differences(runs)
+    console.print()
+    if not found:
+        count = len({run.repetition for run in runs})
+        console.print(
+            f"[bold green]lynx's text equals lynx-int8's, token for token, in {count} of {count} repetitions[/]"
+        )
+        return True
+    for difference in found:
+        console.print(
+            f"[bold red]repetition {difference.repetition + 1}: lynx's text differs from lynx-int8's "
+            f"from token {difference.token} on[/]"
+        )
+        console.print(Text(f"lynx:      {difference.lynx}\nlynx-int8: {difference.reference}"))
+    return False
+
+
+def _seconds(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}"
+
+
+def _ratio(base: float | None, value: float | None) -> str:
+    return NONE if base is None or not value else f"{base / value:.2f}"

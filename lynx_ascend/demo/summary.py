@@ -1,0 +1,123 @@
+"""Medians per codec, the check of the texts, and the JSON. Pure arithmetic on runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from lynx_ascend.demo.breakdown import breakdown
+from lynx_ascend.demo.measure import Run
+
+KS = (1, 32, 64)
+LYNX, REFERENCE, BASELINE = "lynx", "lynx-int8", "int8"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One codec's medians; times in seconds, None where no run has that many tokens. `produced[k]`, `verified[k]`."""
+
+    codec: str
+    runs: int
+    ttft: float
+    produced: dict[int, float | None]
+    verified: dict[int, float | None]
+    bytes: int
+    drafted: float
+    accepted: float
+
+
+def summarize(codec: str, runs: Sequence[Run]) -> Row:
+    """The row of `codec`. `runs` holds at least one of it."""
+    own = [run for run in runs if run.codec == codec]
+    return Row(
+        codec=codec,
+        runs=len(own),
+        ttft=median(run.ttft for run in own),
+        produced={k: _median(run.produced(k) for run in own) for k in KS},
+        verified={k: _median(run.verified(k) for run in own) for k in KS},
+        bytes=int(median(run.times.transfer.bytes for run in own)),
+        drafted=median(run.times.drafted for run in own),
+        accepted=median(run.times.accepted for run in own),
+    )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def rows(runs: Sequence[Run]) -> list[Row]:
+    """One row a codec, in the order in which the codecs first appear."""
+    return [summarize(codec, runs) for codec in dict.fromkeys(run.codec for run in runs)]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first token at which a repetition's texts differ."""
+
+    repetition: int
+    token: int
+    lynx: str
+    reference: str
+
+
+def differences(runs: Sequence[Run]) -> list[Difference]:
+    """Repetitions whose lynx tokens are not lynx-int8's. Both codecs must be in every repetition."""
+    found = []
+    by = {(run.codec, run.repetition): run for run in runs}
+    for repetition in sorted({run.repetition for run in runs}):
+        ours, theirs = by[LYNX, repetition], by[REFERENCE, repetition]
+        if ours.token_ids != theirs.token_ids:
+            pairs = zip(ours.token_ids, theirs.token_ids, strict=False)
+            equal = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+            token = min(len(ours.token_ids), len(theirs.token_ids)) if equal is None else equal
+            found.append(Difference(repetition, token, ours.text, theirs.text))
+    return found
+
+
+def to_json(runs: Sequence[Run], link_mbps: float, about: dict[str, Any]) -> dict[str, Any]:
+    """The measured figures. `about` (machine, versions, ...) is added beside them."""
+    return {
+        "text_equal": not differences(runs),
+        "link_mbps": link_mbps,
+        "prompt_tokens": int(median(run.prompt_tokens for run in runs)),
+        "codecs": {row.codec: _codec_json(row) for row in rows(runs)},
+        **about,
+        "runs": [_run_json(run) for run in runs],
+    }
+
+
+def _codec_json(row: Row) -> dict[str, Any]:
+    return {
+        "ttft_s": _round(row.ttft),
+        **{f"tt{k}t_produced_s": _round(row.produced[k]) for k in KS},
+        **{f"tt{k}t_verified_s": _round(row.verified[k]) for k in KS},
+        "bytes": row.bytes,
+        "drafted": row.drafted,
+        "accepted": row.accepted,
+    }
+
+
+def _run_json(run: Run) -> dict[str, Any]:
+    return {
+        "codec": run.codec,
+        "repetition": run.repetition,
+        "prompt_tokens": run.prompt_tokens,
+        "ttft_s": _round(run.ttft),
+        "produced_s": [_round(at - run.t_request) for at in run.times.produced],
+        "verified_s": [_round(at - run.t_request) for at in run.times.verified],
+        "answer_s": _round(run.t_answer - run.t_request),
+        "anchor_bytes": int(run.times.transfer.anchor_bytes),
+        "residual_bytes": int(run.times.transfer.residual_bytes),
+        "drafted": run.times.drafted,
+        "accepted": run.times.accepted,
+        "breakdown_s": {span.key: _round(span.seconds) for span in breakdown(run)},
+        "token_ids": list(run.token_ids),
+        "text": run.text,
+    }
+
+
+def _round(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 4)

@@ -1,0 +1,1 @@
+"""Tests of `lynx_ascend/demo`; `runs` fabricates what they measure."""
