@@ -23,7 +23,7 @@ class Entry:
 # One line adds a command. Its module is left out of the list until it exists.
 ENTRIES = {
     "demo": Entry(
-        "lynx_ascend.demo.cli:app", "See it work: a real model, a long text, four codecs side by side.", "Try"
+        "lynx_ascend.demo.cli:app", "See it work: a real model, a long text, the codecs side by side.", "Try"
     ),
 }
 
