@@ -46,6 +46,59 @@ def test_cancel_before_the_connection_is_up(lab):
     assert sink.anchors == {}
 
 
+def test_discard_frees_what_nobody_will_fetch(lab):
+    server, client = lab.pair()
+    out = lab.offer(server, lab.make_pieces(3))
+    stale = TransferId(out.tid.id, out.tid.generation ^ 1)
+    client.discard(*server.address, stale)
+    client.discard(*server.address, TransferId(TransferId.new_id(), out.tid.generation))
+    lab.until(lambda: server.stats().get("late_messages") == 2)
+    assert out.state == "offered"
+    client.discard(*server.address, out.tid)
+    client.discard(*server.address, out.tid)
+    assert out.wait_done(1.0)
+    assert (out.state, server.staged_bytes, client.active_transfers) == ("cancelled", 0, 0)
+    assert client.stats()["connects"] == 1
+
+
+def test_discard_ends_a_transfer_that_is_still_encoded(lab):
+    server, client = lab.pair()
+    pieces = lab.make_pieces(3)
+    out = lab.offer(server, pieces, put=False)
+    client.discard(*server.address, out.tid)
+    assert out.wait_done(1.0)
+    with pytest.raises(TransferError, match="has ended"):
+        out.put(pieces[0], 1.0)
+
+
+def test_discard_does_not_touch_a_subscribed_transfer(lab):
+    server, client = lab.pair()
+    pieces = lab.make_pieces(3)
+    out = lab.offer(server, pieces, put=False)
+    _, sink = lab.subscribe(client, server, out.tid)
+    client.discard(*server.address, out.tid)
+    lab.until(lambda: out.state == "subscribed")
+    stranger = lab.client()
+    stranger.discard(*server.address, out.tid)
+    lab.until(lambda: server.stats().get("late_messages") == 1)
+    for piece in pieces:
+        out.put(piece, 1.0)
+    out.finish()
+    assert sink.wait() is None
+    lab.same(sink, pieces)
+
+
+def test_discard_at_a_peer_that_is_gone_or_after_close_does_no_harm(lab):
+    server, client = lab.pair()
+    address, tid = server.address, lab.offer(server, lab.make_pieces(1)).tid
+    server.close()
+    client.discard(*address, tid)
+    lab.until(lambda: client.stats().get("connect_failures") == 1)
+    lab.until(lambda: client.stats()["links"] == 0)
+    client.close()
+    client.discard(*address, tid)
+
+
 def test_cancel_while_waiting_for_staging(lab):
     server, client = lab.server(), lab.client(staging_bytes=100)
     first, second = (

@@ -10,7 +10,7 @@ from typing import Any
 from lynx_ascend.errors import TransferError
 from lynx_ascend.stream.breaker import CircuitBreaker
 from lynx_ascend.stream.staging import FifoBudget
-from lynx_ascend.stream.types import TransferId, TransferSink
+from lynx_ascend.stream.types import TransferId, TransferSink, id_bytes
 from lynx_ascend.transport.tcp.client_link import ClientLink
 from lynx_ascend.transport.tcp.config import ClientConfig
 from lynx_ascend.transport.tcp.incoming_transfer import IncomingTransfer
@@ -81,11 +81,7 @@ class TransferClient:
         with core.lock:
             if core.closed:
                 raise TransferError("the transfer client is closed", tid.id)
-            link = core.links.get((host, port))
-            if link is None:
-                link = core.links[host, port] = ClientLink(core, host, port)
-                core.threads.add(link)
-                link.start()
+            link = self._link(host, port)
             transfer = IncomingTransfer(core, link, tid, sink, self.config.limits, bytes_max, deadline)
             link.add(transfer)
             core.counts["subscribed"] += 1
@@ -99,6 +95,25 @@ class TransferClient:
             else:
                 core.request_reservation(transfer)
             return transfer
+
+    def discard(self, host: str, port: int, tid: TransferId) -> None:
+        """Tell P that nobody will fetch a transfer: it frees its staging at once and encodes no more of it.
+
+        Returns at once; best effort, behind it stands P's lease. No effect on a transfer that is subscribed here.
+        """
+        with self._core.lock:
+            if not self._core.closed:
+                self._link(host, port).turn_down((id_bytes(tid.id), tid.generation), "nobody will fetch it")
+
+    def _link(self, host: str, port: int) -> ClientLink:
+        """The peer's link, started when there is none. Under the lock."""
+        core = self._core
+        link = core.links.get((host, port))
+        if link is None:
+            link = core.links[host, port] = ClientLink(core, host, port)
+            core.threads.add(link)
+            link.start()
+        return link
 
     def stats(self) -> dict[str, Any]:
         """Counters since start, and what is held now."""

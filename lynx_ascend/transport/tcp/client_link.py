@@ -83,11 +83,15 @@ class ClientLink:
         """The transfer has ended here: P is told, even of one that was not subscribed yet."""
         if self.transfers.pop(transfer.key, None) is None:
             return
-        cancel = m.Cancel(*transfer.key, m.clip(reason))
         if transfer.subscribed:
-            self.send(cancel)
-        elif not self._closing and len(self._cancels) < _CANCELS_MAX:
-            self._cancels.append(cancel)
+            self.send(m.Cancel(*transfer.key, m.clip(reason)))
+        else:
+            self.turn_down(transfer.key, reason)
+
+    def turn_down(self, key: tuple[bytes, int], reason: str) -> None:
+        """Tell P, as soon as there is a connection, that a transfer it may hold is not wanted."""
+        if key not in self.transfers and not self._closing and len(self._cancels) < _CANCELS_MAX:
+            self._cancels.append(m.Cancel(*key, m.clip(reason)))
             self.wake()
 
     def send(self, message: m.Message) -> None:
