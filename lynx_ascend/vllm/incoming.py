@@ -189,8 +189,9 @@ class IncomingPrompt:
 
     def cancel(self, reason: str) -> None:
         """After this returns no page of the load is written any more. Safe to call twice."""
+        self._cancelled = True
         with self._write_lock:
-            self._cancelled = True
+            pass  # a write in progress has ended; none starts any more
         if self._transfer is not None:
             self._transfer.cancel(reason)
         self.close()

@@ -9,7 +9,7 @@ from typing import Any
 from vllm.logger import init_logger
 
 from lynx_ascend.errors import LynxError, TransferError
-from lynx_ascend.stream.types import PieceKey, TransferId, TransferStats
+from lynx_ascend.stream.types import TransferId
 from lynx_ascend.transport.tcp import TransferClient
 from lynx_ascend.vllm.background import BackgroundThread
 from lynx_ascend.vllm.incoming import IncomingPrompt
@@ -19,22 +19,6 @@ from lynx_ascend.vllm.planes import PlaneTable
 from lynx_ascend.vllm.settings import LynxSettings
 
 logger = init_logger("vllm.lynx")
-
-
-class _Nobody:
-    """The sink of a transfer that nobody wants."""
-
-    def on_anchor(self, key: PieceKey, payload: Any) -> None:
-        """Nothing is expected."""
-
-    def on_residual(self, key: PieceKey, payload: Any) -> None:
-        """Nothing is expected."""
-
-    def on_complete(self, stats: TransferStats) -> None:
-        """Nothing is expected."""
-
-    def on_failed(self, error: Any) -> None:
-        """P gave it up, as asked."""
 
 
 class PlaneReceiver:
@@ -94,14 +78,8 @@ class PlaneReceiver:
 
     def discard(self, handle: RemotePrefill) -> None:
         """Tell P that nobody will fetch this transfer."""
-        # A subscription whose credit covers nothing: P gives the transfer up and frees its staging.
-        self._client.subscribe(
-            handle.host,
-            handle.port + self._rank,
-            TransferId(handle.transfer_id, handle.generation),
-            _Nobody(),
-            bytes_max=1,
-            deadline_s=self._settings.lease_s,
+        self._client.discard(
+            handle.host, handle.port + self._rank, TransferId(handle.transfer_id, handle.generation)
         )
 
     # -- called by loads, on their threads ---------------------------------------------------------------------------
