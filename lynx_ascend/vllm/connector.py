@@ -51,7 +51,11 @@ class LynxConnector(KVConnectorBase_V1):
             if transfer.is_kv_producer:
                 self.prefill = PrefillHalf(self.settings, transfer.engine_id)
             if transfer.is_kv_consumer:
-                self.decode = DecodeHalf(self.settings, vllm_config.parallel_config.world_size)
+                self.decode = DecodeHalf(
+                    self.settings,
+                    vllm_config.parallel_config.world_size,
+                    vllm_config.model_config.get_vocab_size(),
+                )
         else:
             self.worker = WorkerHalf(self.settings, vllm_config)
 

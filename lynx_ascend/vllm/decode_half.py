@@ -22,8 +22,10 @@ logger = init_logger("vllm.lynx")
 class Load:
     """One request's load on D.
 
-    `opened`: a worker was asked to receive. `live`: the workers may still write to its blocks or hold its staging.
-    `first_token`: P's token, if it was taken as the first output. `own_salt`: the client's cache salt. `local_tokens`: prompt tokens that came from D's own prefix cache; those blocks are shared and never written.
+    `opened`: a worker was asked to receive, or P was told that nobody will. `live`: the workers may still write to its
+    blocks or hold its staging. `first_token`: P's token, if it was taken as the first output. `own_salt`: the client's
+    cache salt. `local_tokens`: prompt tokens that came from D's own prefix cache; those blocks are shared and never
+    written.
     """
 
     handle: RemotePrefill
@@ -42,9 +44,10 @@ class Load:
 class DecodeHalf:
     """Loads of requests that another engine prefilled."""
 
-    def __init__(self, settings: LynxSettings, world_size: int) -> None:
+    def __init__(self, settings: LynxSettings, world_size: int, vocab_size: int) -> None:
         self._settings = settings
         self._world_size = world_size
+        self._vocab_size = vocab_size
         self._loads: dict[str, Load] = {}
         self._claimed: dict[str, str] = {}
         self._meta = LynxConnectorMetadata()
@@ -65,7 +68,14 @@ class DecodeHalf:
             )
             if handle is None:
                 return None
-            self._check(handle, request)
+            if request.abort_immediately:
+                # D's front end refused the request and hands in a placeholder without its prompt
+                # (async_llm.py:723), so that P's copy need not wait for its lease.
+                self._check_peer(handle)
+                self._meta.discards.append(handle)
+                return None
+            self._check_peer(handle)
+            self._check_prompt(handle, request)
         except TransferError as error:
             logger.warning("lynx: request %s computes its prompt itself: %s", request.request_id, error)
             return None
@@ -74,10 +84,19 @@ class DecodeHalf:
         self._loads[request.request_id] = load
         return load
 
-    def _check(self, handle: RemotePrefill, request: Request) -> None:
+    def _check_peer(self, handle: RemotePrefill) -> None:
         hosts = self._settings.allowed_hosts
         if hosts is not None and handle.host not in hosts:
             raise TransferError(f"host {handle.host} is not in allowed_hosts", handle.transfer_id)
+        if handle.first_token is not None and handle.first_token >= self._vocab_size:
+            raise TransferError(
+                f"first_token {handle.first_token} is not in the vocabulary of {self._vocab_size}",
+                handle.transfer_id,
+            )
+        if handle.transfer_id in self._claimed:
+            raise TransferError("another request of this engine uses it", handle.transfer_id)
+
+    def _check_prompt(self, handle: RemotePrefill, request: Request) -> None:
         if request.prompt_token_ids is None or request.pooling_params is not None:
             raise TransferError(
                 "only token prompts of generating requests are transferred", handle.transfer_id
@@ -89,8 +108,8 @@ class DecodeHalf:
             )
         if handle.prompt_digest != prompt_digest(request.prompt_token_ids):
             raise TransferError("it belongs to another prompt", handle.transfer_id)
-        if handle.transfer_id in self._claimed:
-            raise TransferError("another request of this engine uses it", handle.transfer_id)
+        if handle.first_token is not None and handle.first_token >= self._vocab_size:
+            raise TransferError(f"its first token {handle.first_token} is no token", handle.transfer_id)
 
     def load_of(self, req_id: str) -> Load | None:
         """The load of a request, while it has one."""

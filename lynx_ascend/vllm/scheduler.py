@@ -119,10 +119,17 @@ class LynxScheduler(Scheduler):
             for req_id in list(self._decode.ready):
                 self._on_refined(req_id)
         output = super().schedule(*args, **kwargs)
-        for req_id, state in self._states.items():
+        for req_id, state in list(self._states.items()):
             if state.phase is Phase.VERIFY and req_id in output.num_scheduled_tokens:
                 state.phase = Phase.VERIFYING
+            elif state.phase is Phase.DRAFT and self._needs_no_load(req_id):
+                del self._states[req_id]
         return output
+
+    def _needs_no_load(self, req_id: str) -> bool:
+        """Whether the local prefix cache held a request's whole prompt: no residual will come, its tokens are final."""
+        load = self._decode.load_of(req_id) if self._decode is not None else None
+        return load is not None and load.opened and not load.live
 
     def _on_refined(self, req_id: str) -> None:
         """All pages of a request are at full precision: verify its drafts, or go on plainly if it has none."""
@@ -256,8 +263,8 @@ class LynxScheduler(Scheduler):
         if (times := self._times.get(request.request_id)) is not None:
             times.accepted = accepted
             times.add(len(tokens), state.draft_times[:accepted])
-        if not stopped:
-            self.kv_cache_manager.cache_blocks(request, request.num_computed_tokens)
+        # Accepted drafts behind a stop are computed, but no tokens of the request.
+        self.kv_cache_manager.cache_blocks(request, min(request.num_computed_tokens, request.num_tokens))
         logger.debug(
             "lynx: request %s: %d drafts, %d accepted", request.request_id, len(state.drafts), accepted
         )

@@ -85,6 +85,7 @@ def test_handles_that_cannot_be_right(pair: Pair, tokens: Tokens) -> None:
         handle | {"max_draft": 100_000},
         handle | {"codec": "no-such-codec"},
         handle | {"remote_port": 1},
+        handle | {"first_token": 10_000_000},
     ]
     for bad in wrong:
         # The first token of a wrong generation, id or port is still P's own for this prompt.
