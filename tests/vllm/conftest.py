@@ -151,7 +151,7 @@ class Lab:
                 port=settings.port,
                 generation=7,
                 lease_s=settings.lease_s,
-            )  # fmt: skip
+            )
         )
         server.start()
         self._open.append(encoder := PlaneEncoder(table, server, settings))
@@ -279,7 +279,12 @@ class Engine:
         return self.scheduler._states.get(req_id)
 
     def step(
-        self, tokens: dict[str, list[int]] | None = None, *, finished: Any = (), ready: Any = (), failed: Any = ()
+        self,
+        tokens: dict[str, list[int]] | None = None,
+        *,
+        finished: Any = (),
+        ready: Any = (),
+        failed: Any = (),
     ) -> Any:
         """Schedule, run, update. `tokens`: what the runner samples for a request, else a token of its own (900...).
 
@@ -300,7 +305,7 @@ class Engine:
             sampled.append((tokens or {}).get(req_id, [900 + n]) if whole else [])
         report = None
         if ready or failed:
-            report = LynxWorkerMetadata({r: 1 for r in ready}, {r: "a test says so" for r in failed})
+            report = LynxWorkerMetadata(dict.fromkeys(ready, 1), dict.fromkeys(failed, "a test says so"))
         result = scheduler.update_from_output(
             output,
             ModelRunnerOutput(
@@ -388,7 +393,9 @@ def make_engine(tiny_model: str) -> Any:
         return Engine(
             LynxScheduler(
                 vllm_config=config,
-                kv_cache_config=KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[group]),
+                kv_cache_config=KVCacheConfig(
+                    num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[group]
+                ),
                 structured_output_manager=StructuredOutputManager(config),
                 block_size=32,
                 log_stats=True,
