@@ -21,7 +21,12 @@ def layout_of(cache: Any) -> LayerLayout:
         ConfigError: the shape is of no known backend.
     """
     if isinstance(cache, (tuple, list)):
-        return SeparateLayout(dict(zip(("k", "v"), cache, strict=True)))
+        if len(cache) != 2:
+            raise ConfigError(f"cannot read a KV cache of {len(cache)} planes a layer; expected 2")
+        # Multi-head latent attention has one head and planes of two widths.
+        one_head = all(plane.shape[-2] == 1 for plane in cache)
+        latent = one_head and cache[0].shape[-1] != cache[1].shape[-1]
+        return SeparateLayout(dict(zip(("latent", "rope") if latent else ("k", "v"), cache, strict=True)))
     if not isinstance(cache, torch.Tensor):
         raise ConfigError(f"cannot read a KV cache of type {type(cache).__name__}")
     if cache.device.type == "cpu":
