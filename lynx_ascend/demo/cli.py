@@ -89,7 +89,7 @@ def demo(
             shutil.rmtree(logs, ignore_errors=True)
     result = to_json(session.runs, options.link_mbps, about(options, session, facts))
     report.print_report(console, session.runs, result)
-    report.print_answers(console, session.runs, [prompt.question for prompt in session.prompts])
+    report.print_answers(console, session.answers())
     equal = report.print_verdict(console, session.runs)
     if plot is not None:
         from lynx_ascend.demo.plot import draw

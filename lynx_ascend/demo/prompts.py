@@ -30,6 +30,10 @@ class Tokenizer(Protocol):
         """Tokens of the whole prompt, chat template included, when a user says `text`."""
         ...
 
+    def answer(self, ids: Sequence[int]) -> str:
+        """What a reader sees of generated tokens: nothing behind the end of the text."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -69,7 +73,7 @@ def build_prompt(
 
 
 def _text(essay: str, question: Question) -> str:
-    return f"{essay}\n\n{question.text}"
+    return f"Read this essay.\n\n{essay}\n\n{question.text}"
 
 
 def _to_sentence(text: str) -> str:
@@ -96,6 +100,11 @@ class _HubTokenizer:
         messages = [{"role": "user", "content": text}]
         rendered = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return len(self.encode(rendered))
+
+    def answer(self, ids: Sequence[int]) -> str:
+        end = self._tokenizer.eos_token_id
+        said = list(ids[: ids.index(end)] if end in ids else ids)
+        return str(self._tokenizer.decode(said, skip_special_tokens=True))
 
 
 def load_tokenizer(model: str) -> Tokenizer:

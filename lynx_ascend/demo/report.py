@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from lynx_ascend.demo.breakdown import median_breakdown
 from lynx_ascend.demo.measure import Run
-from lynx_ascend.demo.summary import BASELINE, KS, LYNX, Row, differences, rows
+from lynx_ascend.demo.summary import BASELINE, KS, LYNX, Row, after_first, differences, rows
 
 NONE = "-"
 
@@ -21,6 +22,7 @@ def print_report(console: Console, runs: Sequence[Run], about: dict[str, Any]) -
     table = rows(runs)
     console.print()
     console.print(times_table(table))
+    console.print(transfer_table(runs))
     if any(row.codec == BASELINE for row in table):
         console.print(speed_table(table))
     for line in (*breakdown_lines(runs), *link_lines(table, about["link_mbps"]), *about_lines(about)):
@@ -31,18 +33,19 @@ def times_table(table: Sequence[Row]) -> Table:
     """Medians per codec, seconds from the client's request."""
     view = Table(
         title=f"Seconds from the request, medians of {table[0].runs}",
-        caption="TTkT: the k-th token after the first. Produced: made, and never taken back; verified: final",
+        caption="TTkT: the k-th token after the first. prod.: made, and never taken back; verif.: known to be final",
         title_justify="left",
         caption_justify="left",
+        box=box.SIMPLE_HEAD,
     )
     view.add_column("codec")
     view.add_column("TTFT", justify="right")
     for k in KS:
-        view.add_column(f"TT{k}T\nproduced", justify="right")
+        view.add_column(f"TT{k}T\nprod.", justify="right")
     for k in KS:
-        view.add_column(f"TT{k}T\nverified", justify="right")
+        view.add_column(f"TT{k}T\nverif.", justify="right")
     view.add_column("MB\nsent", justify="right")
-    view.add_column("drafts\naccepted", justify="right")
+    view.add_column("acc./\ndrafts", justify="right")
     for row in table:
         produced = [_seconds(row.produced[k]) for k in KS]
         verified = [_seconds(row.verified[k]) for k in KS]
@@ -54,27 +57,45 @@ def times_table(table: Sequence[Row]) -> Table:
             *verified,
             f"{row.bytes / 1e6:.1f}",
             drafts,
-            style="bold" if row.codec == LYNX else "",
+            style=_style(row.codec),
         )
+    return view
+
+
+def transfer_table(runs: Sequence[Run]) -> Table:
+    """TTkT less the same run's TTFT: without the prefill, which is the same work for all codecs."""
+    title = "Seconds after the first token (each run's TTkT less its TTFT), medians"
+    view = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    _add_ttkt_columns(view)
+    for codec, after in after_first(runs).items():
+        cells = [_seconds(after.produced[k]) for k in KS] + [_seconds(after.verified[k]) for k in KS]
+        view.add_row(codec, *cells, style=_style(codec))
     return view
 
 
 def speed_table(table: Sequence[Row]) -> Table:
     """int8's median divided by each codec's: above 1 is faster than int8."""
     base = next(row for row in table if row.codec == BASELINE)
-    view = Table(title=f"Speed-up over {BASELINE} (its time / the codec's)", title_justify="left")
-    view.add_column("codec")
-    for kind in ("produced", "verified"):
-        for k in KS:
-            view.add_column(f"TT{k}T\n{kind}", justify="right")
+    title = f"Speed-up over {BASELINE} (its time / the codec's)"
+    view = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    _add_ttkt_columns(view)
     view.add_column("bytes\nratio", justify="right")
     for row in table:
         ratios = [_ratio(base.produced[k], row.produced[k]) for k in KS]
         ratios += [_ratio(base.verified[k], row.verified[k]) for k in KS]
-        view.add_row(
-            row.codec, *ratios, f"{row.bytes / base.bytes:.2f}", style="bold" if row.codec == LYNX else ""
-        )
+        view.add_row(row.codec, *ratios, f"{row.bytes / base.bytes:.2f}", style=_style(row.codec))
     return view
+
+
+def _add_ttkt_columns(view: Table) -> None:
+    view.add_column("codec")
+    for kind in ("prod.", "verif."):
+        for k in KS:
+            view.add_column(f"TT{k}T\n{kind}", justify="right")
+
+
+def _style(codec: str) -> str:
+    return "bold" if codec == LYNX else ""
 
 
 def breakdown_lines(runs: Sequence[Run]) -> list[str]:
@@ -108,22 +129,19 @@ def about_lines(about: dict[str, Any]) -> list[str]:
         f"model: {about['model']}, float32, {about['prompt_tokens']} prompt tokens, greedy, "
         f"{about['max_tokens']} tokens of answer",
         f"machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']:g} GB, {machine['system']}; "
-        f"load {about['load']:g} before the engines started",
+        f"load {about['load']:g} before the engines started"
+        + (": OTHERS WERE AT WORK, the times are noisy" if about["load"] > machine["cores"] / 2 else ""),
         f"date: {about['date']}; "
         + ", ".join(f"{name} {value}" for name, value in about["versions"].items()),
     ]
 
 
-def print_answers(console: Console, runs: Sequence[Run], questions: Sequence[str]) -> None:
-    """What was asked and what lynx answered, once per different question."""
-    shown: set[str] = set()
-    for run in runs:
-        question = questions[run.repetition]
-        if run.codec == LYNX and question not in shown:
-            shown.add(question)
-            console.print()
-            console.print(Text("Q: ", style="bold").append(question, style="default"))
-            console.print(Text("A: ", style="bold").append(run.text.strip() + " ...", style="default"))
+def print_answers(console: Console, answers: Sequence[tuple[str, str]]) -> None:
+    """What was asked and what lynx answered."""
+    for question, answer in answers:
+        console.print()
+        console.print(Text("Q: ", style="bold").append(question, style="default"))
+        console.print(Text("A: ", style="bold").append(answer.strip(), style="default"))
 
 
 def print_verdict(console: Console, runs: Sequence[Run]) -> bool:

@@ -11,7 +11,7 @@ from lynx_ascend.demo import machine
 from lynx_ascend.demo.client import Client
 from lynx_ascend.demo.measure import Run
 from lynx_ascend.demo.options import Options, cluster_config
-from lynx_ascend.demo.prompts import Prompt, build_prompt, load_tokenizer
+from lynx_ascend.demo.prompts import Prompt, Tokenizer, build_prompt, load_tokenizer
 from lynx_ascend.demo.questions import QUESTIONS
 from lynx_ascend.demo.screen import Screen
 from lynx_ascend.demo.summary import LYNX
@@ -28,9 +28,17 @@ class Session:
     """What a demo measured. `prompts[r]` is the prompt of repetition r."""
 
     options: Options
-    chat: bool
-    prompts: list[Prompt] = field(default_factory=list)
+    tokenizer: Tokenizer
+    prompts: list[Prompt]
     runs: list[Run] = field(default_factory=list)
+
+    def answers(self) -> list[tuple[str, str]]:
+        """(question, lynx's answer), each question once."""
+        found: dict[str, str] = {}
+        for run in self.runs:
+            if run.codec == LYNX:
+                found.setdefault(self.prompts[run.repetition].question, self.tokenizer.answer(run.token_ids))
+        return list(found.items())
 
 
 def run_session(
@@ -49,7 +57,7 @@ def run_session(
             build_prompt(QUESTIONS[index % len(QUESTIONS)], texts, options.prompt_tokens, tokenizer)
             for index in range(options.repeat)
         ]
-    session = Session(options, tokenizer.chat, prompts)
+    session = Session(options, tokenizer, prompts)
     cluster = Cluster(
         cluster_config(options, log_dir), quiet=True, on_line=screen.line, on_state=screen.state
     )
@@ -68,7 +76,7 @@ def _measure(session: Session, cluster: Cluster, screen: Screen) -> None:
     options = session.options
     with (
         screen.measuring(1 + options.repeat * len(options.codecs)) as bar,
-        Client(cluster.url, options.model, chat=session.chat) as client,
+        Client(cluster.url, options.model, chat=session.tokenizer.chat) as client,
     ):
         bar.asking("warm-up, not counted")
         client.ask(session.prompts[0], LYNX, 0, WARM_UP_TOKENS)

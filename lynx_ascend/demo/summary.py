@@ -54,6 +54,30 @@ def rows(runs: Sequence[Run]) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """TTkT less TTFT, run by run: what is left when the prefill, the same for all codecs, is taken out. Medians."""
+
+    produced: dict[int, float | None]
+    verified: dict[int, float | None]
+
+
+def after_first(runs: Sequence[Run]) -> dict[str, After]:
+    """By codec."""
+    return {
+        codec: After(
+            produced={k: _median(_less(run.produced(k), run.ttft) for run in own) for k in KS},
+            verified={k: _median(_less(run.verified(k), run.ttft) for run in own) for k in KS},
+        )
+        for codec in dict.fromkeys(run.codec for run in runs)
+        for own in [[run for run in runs if run.codec == codec]]
+    }
+
+
+def _less(value: float | None, ttft: float) -> float | None:
+    return None if value is None else value - ttft
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
     """The first token at which a repetition's texts differ."""
 
@@ -84,6 +108,7 @@ def to_json(runs: Sequence[Run], link_mbps: float, about: dict[str, Any]) -> dic
         "link_mbps": link_mbps,
         "prompt_tokens": int(median(run.prompt_tokens for run in runs)),
         "codecs": {row.codec: _codec_json(row) for row in rows(runs)},
+        "after_first": {codec: _after_json(after) for codec, after in after_first(runs).items()},
         **about,
         "runs": [_run_json(run) for run in runs],
     }
@@ -97,6 +122,13 @@ def _codec_json(row: Row) -> dict[str, Any]:
         "bytes": row.bytes,
         "drafted": row.drafted,
         "accepted": row.accepted,
+    }
+
+
+def _after_json(after: After) -> dict[str, Any]:
+    return {
+        **{f"tt{k}t_produced_s": _round(after.produced[k]) for k in KS},
+        **{f"tt{k}t_verified_s": _round(after.verified[k]) for k in KS},
     }
 
 

@@ -21,6 +21,13 @@ from .runs import make_runs
 run = CliRunner().invoke
 
 
+class Answers:
+    chat = True
+
+    def answer(self, ids):
+        return f"{len(ids)} tokens."
+
+
 @pytest.fixture
 def session(monkeypatch):
     """Replaces the session by `runs`, which a test may change; its `logs` are the folder that was given."""
@@ -34,7 +41,7 @@ def session(monkeypatch):
         Fake.logs = log_dir
         if Fake.error:
             raise Fake.error
-        return Session(options, True, [Prompt("What?", "Text. What?", 9)] * 3, Fake.runs)
+        return Session(options, Answers(), [Prompt("What?", "Text. What?", 9)] * 3, Fake.runs)
 
     monkeypatch.setattr(cli, "run_session", run_session)
     return Fake
@@ -43,7 +50,8 @@ def session(monkeypatch):
 def test_equal_texts(session, tmp_path):
     result = run(app, ["demo", "--json", str(tmp_path / "demo.json")])
     assert result.exit_code == 0
-    for word in ("TT64T", "lynx-int8", "Q: What?", "A: text of lynx", "token for token"):
+    assert result.output.count("Q: What?") == 1
+    for word in ("TT64T", "lynx-int8", "Q: What?", "A: 65 tokens.", "token for token"):
         assert word in result.output
     figures = json.loads((tmp_path / "demo.json").read_text())
     assert figures["text_equal"] is True

@@ -25,23 +25,26 @@ class Words:
     def decode(self, ids):
         return " ".join(self.words[i] for i in ids)
 
+    def answer(self, ids):
+        return self.decode(ids)
+
     def prompt_length(self, text):
         return len(text.split()) + 3 + (self.seam if ".\n" in text else 0)
 
 
-@pytest.mark.parametrize("tokens", [20, 50, 100, 200])
+@pytest.mark.parametrize("tokens", [30, 50, 100, 200])
 def test_the_prompt_fits_and_ends_with_a_sentence(tokens):
     tok = Words()
     prompt = build_prompt(Question("a", "What comes after two?"), ESSAYS, tokens, tok)
     assert tokens - 4 <= prompt.tokens <= tokens
     assert prompt.tokens == tok.prompt_length(prompt.text)
     assert prompt.text.endswith(".\n\nWhat comes after two?")
-    assert prompt.text.startswith("One two three.")
+    assert prompt.text.startswith("Read this essay.\n\nOne two three.")
 
 
 def test_a_short_essay_is_followed_by_the_next():
     prompt = build_prompt(Question("b", "Why?"), ESSAYS, 250, Words())
-    assert prompt.text.startswith("Four")
+    assert prompt.text.startswith("Read this essay.\n\nFour")
     assert "One two three." in prompt.text
 
 

@@ -88,10 +88,16 @@ def test_the_report_without_int8_or_enough_tokens():
     assert "-" in text
 
 
-def test_every_different_question_is_shown_once():
-    text = printed(report.print_answers, make_runs(3), ["What?", "Why?", "What?"])
-    assert text.count("What?") == text.count("Why?") == 1
-    assert "text of lynx" in text
+def test_the_prefill_can_be_taken_out():
+    after = to_json(make_runs(), 50.0, ABOUT)["after_first"]
+    assert after["lynx"]["tt1t_produced_s"] == 2.1
+    assert after["int8"]["tt1t_verified_s"] == 4.1
+
+
+def test_questions_and_answers():
+    text = printed(report.print_answers, [("What?", " That. "), ("Why?", "[because]")])
+    assert "Q: What?\nA: That.\n" in text
+    assert "A: [because]" in text
 
 
 def test_the_verdict():
