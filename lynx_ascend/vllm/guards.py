@@ -44,7 +44,8 @@ def _check_classes(vllm_config: Any) -> None:
     worker = _name(vllm_config.parallel_config.worker_cls)
     if not worker.endswith(WORKERS):
         raise ConfigError(
-            f"LynxConnector needs --worker-cls lynx_ascend.vllm.worker.LynxCPUWorker (or LynxCUDAWorker); it is {worker}"
+            "LynxConnector needs --worker-cls lynx_ascend.vllm.worker.LynxCPUWorker (or LynxCUDAWorker); "
+            f"it is {worker}"
         )
 
 
@@ -75,6 +76,10 @@ def _check_decode(vllm_config: Any) -> None:
         raise ConfigError(
             "remove --speculative-config from the decode engine: the anchor is the draft model, and the verifier is "
             "attached by the worker class"
+        )
+    if getattr(vllm_config.model_config, "logits_processors", None):
+        raise ConfigError(
+            "remove --logits-processors from the decode engine: vLLM does not apply them to drafts that are verified"
         )
     if vllm_config.scheduler_config.max_num_batched_tokens < 2:
         raise ConfigError("--max-num-batched-tokens must be at least 2")

@@ -62,9 +62,9 @@ class LynxSettings:
         if self.host not in _LOOPBACK and not self.token:
             raise ConfigError(f"host {self.host} is not loopback: set the same token on both engines")
         for name in ("staging_mb", "piece_kb", "lease_s", "deadline_s", "progress_s"):
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
-        if self.link_mbps is not None and self.link_mbps <= 0:
+        if self.link_mbps is not None and not self.link_mbps > 0:
             raise ConfigError(f"link_mbps must be positive or absent, got {self.link_mbps}")
 
     @classmethod

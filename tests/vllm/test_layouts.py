@@ -49,7 +49,7 @@ def test_cpu_gather_reads_what_the_backend_wrote(cpu_cache, start, end):
 
 @pytest.mark.parametrize(("start", "end"), SPANS)
 def test_cpu_scatter_leaves_the_cache_as_the_backend_would(cpu_cache, start, end):
-    cache, k, v, slots, write = cpu_cache
+    cache, _, _, slots, write = cpu_cache
     new_k, new_v = values(end - start, 3, cache.dtype), values(end - start, 4, cache.dtype)
     expected = cache.clone()
     if end > start:

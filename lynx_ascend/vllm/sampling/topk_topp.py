@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import numpy as np
 import torch
 from torch import nn
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
@@ -12,7 +11,8 @@ from lynx_ascend.vllm.sampling.coupling import Coupler
 
 
 class CoupledTopKTopPSampler(nn.Module):
-    """Wraps `TopKTopPSampler`: plain rows go through it untouched, coupled rows take argmax(logits + noise)."""
+    """Wraps `TopKTopPSampler`: plain rows go through it as if they were alone, coupled rows take
+    argmax(logits + noise)."""
 
     def __init__(self, stock: nn.Module, coupler: Coupler) -> None:
         super().__init__()
@@ -42,16 +42,35 @@ class CoupledTopKTopPSampler(nn.Module):
         if coupled is None:
             return self.stock(logits, generators, k, p)
         index = torch.from_numpy(coupled.rows).to(logits.device)
-        mine = apply_top_k_top_p(
-            logits[index], None if k is None else k[index], None if p is None else p[index]
-        )
+        mine = apply_top_k_top_p(logits[index], _rows(k, index), _rows(p, index))
         positions = coupled.positions
         if self.num_draft_tokens is not None:
-            positions = positions + torch.tensor(self.num_draft_tokens).numpy()[coupled.rows]
+            positions = positions + np.asarray(self.num_draft_tokens, dtype=np.int64)[coupled.rows]
         noise = coupled.noise(positions, coupled.seeds, logits.shape[-1], logits.device)
-        tokens_coupled = (mine + noise).argmax(dim=-1)
-        skip: set[Any] = set(coupled.rows.tolist())
-        plain = {row: generator for row, generator in generators.items() if row not in skip}
-        tokens, logprobs = self.stock(logits, plain, k, p)
-        tokens[index] = tokens_coupled.to(tokens.dtype)
+        tokens = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
+        tokens[index] = (mine + noise).argmax(dim=-1)
+        processed = self._processed(mine)
+        logprobs = None if processed is None else torch.empty_like(logits)
+        if logprobs is not None:
+            logprobs[index] = processed
+        others = np.setdiff1d(np.arange(logits.shape[0]), coupled.rows)
+        if len(others):
+            rest = torch.from_numpy(others).to(logits.device)
+            # The stock sampler of the CPU honours generators only when every row that it sees has one.
+            seeded = {n: generators[row] for n, row in enumerate(others.tolist()) if row in generators}
+            tokens_rest, processed = self.stock(logits[rest], seeded, _rows(k, rest), _rows(p, rest))
+            tokens[rest] = tokens_rest.to(tokens.dtype)
+            if logprobs is not None:
+                logprobs[rest] = processed
         return tokens, logprobs
+
+    def _processed(self, logits: torch.Tensor) -> torch.Tensor | None:
+        """What the stock sampler returns beside its tokens, for rows that it does not see."""
+        mode = getattr(self.stock, "logprobs_mode", "raw_logprobs")
+        if mode == "processed_logits":
+            return logits
+        return logits.log_softmax(dim=-1, dtype=torch.float32) if mode == "processed_logprobs" else None
+
+
+def _rows(values: torch.Tensor | None, index: torch.Tensor) -> torch.Tensor | None:
+    return None if values is None else values[index]
