@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from lynx_ascend.demo.prompts import Question
 
-# Chosen for answers of 65 tokens and more. With SmolLM2 the drafts of the first two survive, many of the third do not.
+# Chosen for answers of more than 65 tokens. Drafts survive less where the answer is less predictable.
 QUESTIONS = (
-    Question("love", "What does the author say about finding work that you love? Answer in one paragraph."),
-    Question("gh", "What makes a great hacker, according to the author?"),
+    Question(
+        "wisdom", "Explain the difference between wisdom and intelligence, as the author sees it, in detail."
+    ),
+    Question("love", "What does the author say about finding work that you love? Explain in detail."),
     Question("startuplessons", "Which lessons about startups does the author teach? Explain each of them."),
 )

@@ -114,11 +114,14 @@ def link_lines(table: Sequence[Row], link_mbps: float) -> list[str]:
     if base is None:
         return [line]
     wire = base.bytes * 8e-6 / link_mbps
-    line += f"; {BASELINE}'s KV is on it for {wire:.1f} s, {wire / base.ttft:.1f} times what the first token takes"
+    line += (
+        f"; {BASELINE}'s KV is on it for {wire:.1f} s, {wire / base.ttft:.1f} x the time to the first token"
+    )
     last, first = base.verified[KS[-1]], base.verified[1]
     if last is not None and first is not None and last > first:
         step = (last - first) / (KS[-1] - 1)
-        line += f"; half of that, a residual, lasts {wire / 2 / step:.0f} decode steps of {step * 1e3:.0f} ms"
+        line += f" and {wire / (step * KS[-1]):.1f} x that of {KS[-1]} decode steps of {step * 1e3:.0f} ms"
+        line += f"; half of it, a residual, lasts {wire / 2 / step:.0f} steps"
     return [line]
 
 
