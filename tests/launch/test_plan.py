@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lynx_ascend.config import parse_config
+from lynx_ascend.errors import ConfigError
 from lynx_ascend.launch import make_plan
 from lynx_ascend.launch.plan import private_files
 
@@ -68,14 +69,18 @@ def test_engines_on_a_cpu(tmp_path):
     assert option(proxy.command, "--decode") == "http://127.0.0.1:8200"
 
 
-@pytest.mark.parametrize("device", ["cuda", "npu"])
-def test_engines_on_an_accelerator_keep_their_defaults(device):
-    launch = make_plan(parse_config({"model": "owner/name", "device": device}), "owner/name", PRIVATE)[0]
-    assert option(launch.command, "--worker-cls") == f"lynx_ascend.vllm.worker.Lynx{device.upper()}Worker"
+def test_engines_on_an_accelerator_keep_their_defaults():
+    launch = make_plan(parse_config({"model": "owner/name", "device": "cuda"}), "owner/name", PRIVATE)[0]
+    assert option(launch.command, "--worker-cls") == "lynx_ascend.vllm.worker.LynxCUDAWorker"
     for absent in ("--block-size", "--enforce-eager", "--max-model-len"):
         assert absent not in launch.command
     assert "HF_HUB_OFFLINE" not in launch.env
     assert "VLLM_CPU_KVCACHE_SPACE" not in launch.env
+
+
+def test_an_npu_is_refused_while_there_is_no_worker_for_it():
+    with pytest.raises(ConfigError, match="npu"):
+        make_plan(parse_config({"model": "owner/name", "device": "npu"}), "owner/name", PRIVATE)
 
 
 def test_a_token_is_on_no_command_line():
