@@ -43,8 +43,8 @@ class BackgroundThread:
 def _use_one_core() -> None:
     """Keep this thread's operators off the cores of the engine's thread.
 
-    torch.set_num_threads would also change MKL's process-wide setting (and the CPU worker makes it a no-op); OpenMP's is
-    the calling thread's own, once torch has initialised it.
+    torch.set_num_threads would also change MKL's process-wide setting (and the CPU worker makes it a no-op); OpenMP's
+    is the calling thread's own, once torch has initialised it.
     """
     torch.get_num_threads()
     set_threads = getattr(ctypes.CDLL(None), "omp_set_num_threads", None)

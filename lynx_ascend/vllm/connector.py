@@ -41,7 +41,8 @@ class LynxConnector(KVConnectorBase_V1):
     ) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         transfer = vllm_config.kv_transfer_config
-        assert transfer is not None and transfer.engine_id is not None
+        assert transfer is not None
+        assert transfer.engine_id is not None
         self.settings = LynxSettings.from_extra_config(transfer.kv_connector_extra_config)
         check_engine(vllm_config, kv_cache_config)
         self.prefill: PrefillHalf | None = None
@@ -115,7 +116,8 @@ class LynxConnector(KVConnectorBase_V1):
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
         """Follow this step's orders; runs before the step's forward."""
         meta = self._get_connector_metadata()
-        assert self.worker is not None and isinstance(meta, LynxConnectorMetadata)
+        assert self.worker is not None
+        assert isinstance(meta, LynxConnectorMetadata)
         self.worker.follow(meta)
 
     def wait_for_layer_load(self, layer_name: str) -> None:

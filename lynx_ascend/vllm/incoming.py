@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class IncomingPrompt:
     """A `TransferSink`. Receive threads queue pieces, the decode thread writes them to the pages.
 
-    A drafting load writes the anchor first and overwrites it piece by piece as residuals arrive: drafts get better while
-    they are made, and when the last residual is in, nothing is left to do before the verification pass.
+    A drafting load writes the anchor first and overwrites it piece by piece as residuals arrive: drafts get better
+    while they are made, and when the last residual is in, nothing is left to do before the verification pass.
     """
 
     def __init__(

@@ -56,14 +56,14 @@ class LynxConnectorMetadata(KVConnectorMetadata):
 
 @dataclass
 class LynxWorkerMetadata(KVConnectorWorkerMetadata):
-    """What one rank reports: residuals applied, loads failed (request id -> reason), transfer facts of finished loads."""
+    """What one rank reports: residuals applied, loads failed (request id -> reason), facts of finished transfers."""
 
     ready: dict[str, int] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     facts: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> LynxWorkerMetadata:
-        """Join the reports of two ranks: ready counts add up, a failure anywhere is a failure, the latest times count."""
+        """Join two ranks' reports: ready counts add up, a failure anywhere is a failure, the latest times count."""
         if not isinstance(other, LynxWorkerMetadata):
             raise TypeError(f"cannot join with {type(other).__name__}")
         ready = dict(self.ready)

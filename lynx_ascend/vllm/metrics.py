@@ -24,7 +24,7 @@ class LynxStats(KVConnectorStats):
 
     def reset(self) -> None:
         """Forget everything."""
-        self.data = {}
+        self.data: dict[str, Any] = {}
 
     def aggregate(self, other: KVConnectorStats) -> LynxStats:
         """Join a later report or another rank's: counters add up, of gauges the later one counts."""

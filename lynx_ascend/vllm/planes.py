@@ -108,7 +108,7 @@ class PlaneTable:
         return -(-tokens // self.page)
 
     def layout_hash(self) -> str:
-        """Hash of everything both ends must agree on; encoder policy (center) is not in it, the decoder does not see it."""
+        """Hash of everything both ends must agree on; encoder policy (center), which no decoder sees, is not in it."""
         rows = [
             [
                 p.layer,
@@ -119,8 +119,9 @@ class PlaneTable:
                 str(p.dtype),
                 p.spec.chunk,
                 p.spec.token_scale,
+                p.spec.alpha,
+                p.spec.hot.to_dict() if p.spec.hot is not None else None,
             ]
-            + [p.spec.alpha, p.spec.hot.to_dict() if p.spec.hot is not None else None]
             for p in self.planes
         ]
         spec = self.codec_spec
@@ -138,7 +139,8 @@ class PlaneTable:
             raise ProtocolError(f"there is no plane {key.plane} in layer {key.layer}")
         if key.first_head != 0 or key.heads != plane.heads or key.pages < 1:
             raise ProtocolError(
-                f"piece has heads {key.first_head}+{key.heads} and {key.pages} pages; this rank owns {plane.heads} heads"
+                f"piece has heads {key.first_head}+{key.heads} and {key.pages} pages; "
+                f"this rank owns {plane.heads} heads"
             )
         return plane
 

@@ -18,7 +18,7 @@ logger = init_logger("vllm.lynx")
 
 
 def generation_of(engine_id: str) -> int:
-    """This life of the engine as a u32: both halves derive it from the engine id, which vLLM draws anew at each start."""
+    """This life of the engine as a u32: both halves derive it from the engine id, which vLLM draws at each start."""
     return zlib.crc32(engine_id.encode()) or 1
 
 

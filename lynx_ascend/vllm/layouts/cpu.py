@@ -1,7 +1,8 @@
-"""vLLM's CPU attention: [blocks, heads, block, 2 * dim], K packed by the kernel's ISA (vllm/v1/attention/backends/cpu_attn.py).
+"""vLLM's CPU attention: [blocks, heads, block, 2 * dim], K packed by the kernel's ISA.
 
-The packing is private to the C++ kernels, so it is read from the backend's own writer once: a block of token numbers and
-a block of channel numbers, written by it, tell where each (token, channel) stands.
+See vllm/v1/attention/backends/cpu_attn.py. The packing is private to the C++ kernels, so it is read from the backend's
+own writer once: a block of token numbers and a block of channel numbers, written by it, tell where each (token,
+channel) stands.
 """
 
 from __future__ import annotations

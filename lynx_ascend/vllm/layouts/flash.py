@@ -12,7 +12,8 @@ from lynx_ascend.vllm.layouts.base import LayerLayout, PlaneView, block_span
 
 
 class SeparateLayout(LayerLayout):
-    """Planes as separate tensors [blocks, block, heads, dim] (any strides): views of one cache, or vllm-ascend's tuple."""
+    """Planes as separate tensors [blocks, block, heads, dim] of any strides: views of one cache, or vllm-ascend's
+    tuple."""
 
     def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
         first = next(iter(tensors.values()))

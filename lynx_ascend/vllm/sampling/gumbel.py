@@ -1,9 +1,9 @@
 """Counter-based Gumbel noise: a pure function of (seed, position, token), the same on every device and in every batch.
 
-The Gumbel-max trick draws a token from softmax(logits) as argmax(logits + g) with g standard Gumbel noise. When g depends
-on nothing but (seed, position, token), a draft, its verification and the plain decode of the same position share their
-randomness: they give the same token unless the logits moved the argmax. Each draw is still exactly distributed as the
-softmax, so nothing is approximated. Must not know of engines or requests.
+The Gumbel-max trick draws a token from softmax(logits) as argmax(logits + g) with g standard Gumbel noise. When g
+depends on nothing but (seed, position, token), a draft, its verification and the plain decode of the same position
+share their randomness: they give the same token unless the logits moved the argmax. Each draw is still exactly
+distributed as the softmax, so nothing is approximated. Must not know of engines or requests.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def row_keys(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 
 def _mix32(h: torch.Tensor) -> torch.Tensor:
-    """32-bit avalanche (two multiply-xorshift rounds, the constants of the lowbias32 family); int64 lanes hold uint32."""
+    """32-bit avalanche (two multiply-xorshift rounds of the lowbias32 family); int64 lanes hold uint32."""
     h = h ^ (h >> 16)
     h = (h * 0x7FEB352D) & _MASK32
     h = h ^ (h >> 15)

@@ -50,18 +50,19 @@ class CoupledTopKTopPSampler(nn.Module):
         tokens = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
         tokens[index] = (mine + noise).argmax(dim=-1)
         processed = self._processed(mine)
-        logprobs = None if processed is None else torch.empty_like(logits)
-        if logprobs is not None:
+        logprobs = None
+        if processed is not None:
+            logprobs = torch.empty_like(logits)
             logprobs[index] = processed
         others = np.setdiff1d(np.arange(logits.shape[0]), coupled.rows)
         if len(others):
             rest = torch.from_numpy(others).to(logits.device)
             # The stock sampler of the CPU honours generators only when every row that it sees has one.
             seeded = {n: generators[row] for n, row in enumerate(others.tolist()) if row in generators}
-            tokens_rest, processed = self.stock(logits[rest], seeded, _rows(k, rest), _rows(p, rest))
+            tokens_rest, logprobs_rest = self.stock(logits[rest], seeded, _rows(k, rest), _rows(p, rest))
             tokens[rest] = tokens_rest.to(tokens.dtype)
             if logprobs is not None:
-                logprobs[rest] = processed
+                logprobs[rest] = logprobs_rest
         return tokens, logprobs
 
     def _processed(self, logits: torch.Tensor) -> torch.Tensor | None:

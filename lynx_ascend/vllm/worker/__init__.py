@@ -1,4 +1,4 @@
-"""`--worker-cls lynx_ascend.vllm.worker.LynxCPUWorker` (or LynxCUDAWorker). Loaded lazily: each needs its own platform."""
+"""`--worker-cls lynx_ascend.vllm.worker.LynxCPUWorker` or LynxCUDAWorker, loaded lazily: each needs its platform."""
 
 from __future__ import annotations
 
