@@ -33,10 +33,11 @@ def times_table(table: Sequence[Row]) -> Table:
     """Medians per codec, seconds from the client's request."""
     view = Table(
         title=f"Seconds from the request, medians of {table[0].runs}",
-        caption="TTkT: the k-th token after the first. prod.: made, and never taken back; verif.: known to be final",
+        caption="TTkT: k-th token after the first; prod.: made, never taken back; verif.: final",
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
     view.add_column("codec")
     view.add_column("TTFT", justify="right")
@@ -64,8 +65,8 @@ def times_table(table: Sequence[Row]) -> Table:
 
 def transfer_table(runs: Sequence[Run]) -> Table:
     """TTkT less the same run's TTFT: without the prefill, which is the same work for all codecs."""
-    title = "Seconds after the first token (each run's TTkT less its TTFT), medians"
-    view = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    title = "Seconds after the first token (TTkT less TTFT)"
+    view = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     _add_ttkt_columns(view)
     for codec, after in after_first(runs).items():
         cells = [_seconds(after.produced[k]) for k in KS] + [_seconds(after.verified[k]) for k in KS]
@@ -77,7 +78,7 @@ def speed_table(table: Sequence[Row]) -> Table:
     """int8's median divided by each codec's: above 1 is faster than int8."""
     base = next(row for row in table if row.codec == BASELINE)
     title = f"Speed-up over {BASELINE} (its time / the codec's)"
-    view = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    view = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     _add_ttkt_columns(view)
     view.add_column("bytes\nratio", justify="right")
     for row in table:
@@ -103,8 +104,14 @@ def breakdown_lines(runs: Sequence[Run]) -> list[str]:
     spans = median_breakdown([run for run in runs if run.codec == LYNX])
     if not spans:
         return []
-    parts = " + ".join(f"{span.about} {span.seconds:.2f}" for span in spans)
-    return [f"{LYNX}'s verified TT{KS[-1]}T, {sum(span.seconds for span in spans):.2f} s = {parts}"]
+    total = sum(span.seconds for span in spans)
+    lines = [f"{span.seconds:7.2f}  {span.about}" for span in spans]
+    return [
+        f"Where {LYNX}'s verified TT{KS[-1]}T went (median run, s)",
+        *lines,
+        f"{total:7.2f}  together",
+        "",
+    ]
 
 
 def link_lines(table: Sequence[Row], link_mbps: float) -> list[str]:

@@ -75,7 +75,7 @@ def test_the_report():
     for figure in ("5.50", "7.60", "10.00", "37.0"):
         assert figure in lynx
     assert "medians of 3" in text
-    assert "verify 0.40" in text
+    assert "0.40  verify" in text
     assert "50 Mbit/s" in text
     assert "5.6 s" in text  # 35 MB at 50 Mbit/s
     assert "smollm2" in text
