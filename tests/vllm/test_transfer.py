@@ -87,6 +87,7 @@ def test_pages_hold_what_the_codec_decodes(lab, run, codec):
         run.until(lambda req_id=req_id: req_id in run.ready and req_id in run.finished and req_id in run.sent)
         expected = lab.decoded(run.p, codec, p_blocks, tokens, full=True)
         assert same(lab.read(run.d, d_blocks, 0, tokens), expected), tokens
+        assert run.receiver.client.staged_bytes == 0, "let go piece by piece, not only at the commit"
         run.receiver.commit(req_id)
     run.nothing_staged()
     assert len(run.finished) == len(set(run.finished)) == len(LENGTHS)
