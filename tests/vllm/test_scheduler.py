@@ -310,9 +310,15 @@ def test_rejected_drafts_leave_no_hashes(engine, ask):
     for n in range(40):
         engine.step({"a": [n + 1]}, ready=["a"] if n == 39 else [])
     engine.step({"a": [500]})
+    for n in range(40):
+        engine.step({"a": [501 + n]})
+    # The block behind the prompt is full again, with other tokens than the drafts that stood there.
     engine.scheduler.add_request(ask("b", [*PROMPT, *range(1, 41)], max_tokens=100))
     (receive,) = engine.step().kv_connector_metadata.receives
     assert receive.start == 96
+    engine.scheduler.add_request(ask("c", [*PROMPT, *range(500, 540)], max_tokens=100))
+    (receive,) = engine.step().kv_connector_metadata.receives
+    assert receive.start == 128
 
 
 @pytest.mark.parametrize(
