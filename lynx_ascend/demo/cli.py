@@ -106,13 +106,14 @@ def demo(
 
 def about(options: Options, session: Session, facts: dict[str, Any]) -> dict[str, Any]:
     """What the JSON says beside the figures."""
+    repetitions = 1 + max(run.repetition for run in session.runs)
     return {
         "model": options.model,
         "dtype": "float32",
         "max_tokens": options.max_tokens,
-        "repetitions": len({run.repetition for run in session.runs}),
+        "repetitions": repetitions,
         "threads": options.threads,
-        "questions": [prompt.question for prompt in session.prompts],
+        "questions": [prompt.question for prompt in session.prompts[:repetitions]],
         **facts,
     }
 
