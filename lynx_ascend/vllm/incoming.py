@@ -7,8 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import torch
+from vllm.logger import init_logger
 
-from lynx_ascend.errors import LynxError, ProtocolError
+from lynx_ascend.errors import LynxError, ProtocolError, TransferError
 from lynx_ascend.stream.types import PieceKey, TransferStats
 from lynx_ascend.vllm.background import BackgroundThread
 from lynx_ascend.vllm.metadata import Receive
@@ -16,6 +17,8 @@ from lynx_ascend.vllm.planes import PlaneTable
 
 if TYPE_CHECKING:
     from lynx_ascend.vllm.receiver import PlaneReceiver
+
+logger = init_logger("vllm.lynx")
 
 
 class IncomingPrompt:
@@ -42,6 +45,8 @@ class IncomingPrompt:
         self._cancelled = False
         self._anchors: dict[PieceKey, Any] = {}
         self._residuals: dict[PieceKey, Any] = {}
+        # (layer, plane, page) of every anchor: with the count below, all came and none twice.
+        self._covered: set[tuple[int, int, int]] = set()
         pages = table.pages(order.handle.prompt_tokens) * len(table.planes)
         self._anchor_pages_left = pages
         self._full_pages_left = pages
@@ -82,11 +87,16 @@ class IncomingPrompt:
             step(key, payload)
         except LynxError as error:
             self._fail(error)
+        except Exception as error:
+            logger.exception("lynx: piece %s of request %s", key, self.req_id)
+            self._fail(TransferError(f"piece {key} cannot be applied: {error}"))
         self._owner.count_decode(time.perf_counter() - began)
 
     def _anchor_arrived(self, key: PieceKey, payload: Any) -> None:
-        if key in self._anchors:
-            raise ProtocolError(f"piece {key} came twice")
+        pages = {(key.layer, key.plane, page) for page in range(key.first_page, key.first_page + key.pages)}
+        if not self._covered.isdisjoint(pages):
+            raise ProtocolError(f"piece {key} came twice, or overlaps another")
+        self._covered |= pages
         plane = self._table.find(key)
         shape = plane.shape(*self._tokens(key))
         anchor = torch.from_numpy(payload)

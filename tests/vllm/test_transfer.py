@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from lynx_ascend.codec import codec_names
+from lynx_ascend.stream.types import PieceKey
 from lynx_ascend.vllm.metadata import Encode, Offer, Receive
 
 LENGTHS = (1, 31, 32, 33, 255, 256, 257, 700)
@@ -294,6 +295,24 @@ def test_an_error_while_writing_fails_the_load(lab, run):
     handle, _, _ = run.offer(300, "lynx")
     run.receive(handle, drafts=True)
     run.until(lambda: run.failed and run.finished)
+    run.nothing_staged()
+
+
+def test_overlapping_pieces_do_not_pass_for_missing_pages(lab, run, monkeypatch):
+    """Three pages by count, but the third never comes: the load must not be taken for complete."""
+
+    def overlapping(codec, tokens):
+        for plane in run.p.planes:
+            yield plane, PieceKey(plane.layer, plane.index, 0, 2, 0, plane.heads), 0, 512
+            yield plane, PieceKey(plane.layer, plane.index, 1, 1, 0, plane.heads), 256, 512
+
+    monkeypatch.setattr(run.p, "pieces", overlapping)
+    lab.fill(run.p, lab.blocks(700), 700)
+    handle, _, _ = run.offer(700, "lynx")
+    run.receive(handle)
+    run.until(lambda: run.failed and run.finished)
+    assert "overlaps" in run.failed["d"]
+    assert not run.ready
     run.nothing_staged()
 
 
