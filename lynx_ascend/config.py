@@ -26,7 +26,7 @@ class EngineConfig(Struct, kw_only=True, forbid_unknown_fields=True):
 
     host: str = "127.0.0.1"
     port: Port
-    threads: Count = 1  # OMP_NUM_THREADS, on a CPU
+    threads: Count = 2  # OMP_NUM_THREADS, on a CPU
     kv_cache_gb: Count = 1  # VLLM_CPU_KVCACHE_SPACE, on a CPU
     args: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)

@@ -37,7 +37,7 @@ def demo(
     ),
     repeat: int = typer.Option(3, min=1, help="Repetitions; all codecs take part in each."),
     codecs: str = typer.Option(",".join(DEFAULT_CODECS), help="Codecs, with lynx and lynx-int8 among them."),
-    threads: int = typer.Option(1, min=1, help="Threads of each engine, on a CPU."),
+    threads: int = typer.Option(2, min=1, help="Threads of each engine, on a CPU."),
     budget_s: float = typer.Option(450.0, min=1, help="Begin no repetition that would end later than this."),
     json_file: str | None = typer.Option(
         None,

@@ -31,7 +31,7 @@ class Options:
     repeat: int = 3
     codecs: tuple[str, ...] = DEFAULT_CODECS
     budget_s: float = 450.0
-    threads: int = 1
+    threads: int = 2
 
     def __post_init__(self) -> None:
         for codec in self.codecs:

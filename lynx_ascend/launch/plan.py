@@ -15,6 +15,10 @@ from lynx_ascend.launch.device import WORKERS, find_device
 
 CONNECTOR = "LynxConnector"
 CONNECTOR_MODULE = "lynx_ascend.vllm.connector"
+# The worker in the engine's own process: vLLM's default for CPUs puts it into another one and both spin while they wait
+# for each other, which costs half a core of the two that small machines have. For one rank only.
+EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+_PARALLEL = ("--tensor-parallel-size", "-tp", "--distributed-executor-backend")
 SCHEDULER = "lynx_ascend.vllm.scheduler.LynxScheduler"
 
 
@@ -90,6 +94,8 @@ def _engine(
     if device == "cpu":
         # Eager: compiling takes minutes and gains little here. Small chunks keep a long prompt's memory low.
         command += ["--enforce-eager", "--max-num-batched-tokens", "512"]
+        if not any(arg.split("=")[0] in _PARALLEL for arg in engine.args):
+            command += ["--distributed-executor-backend", EXECUTOR]
     if config.token:
         command += ["--config", str(private / f"{role}.yaml")]
     else:
@@ -116,6 +122,8 @@ def _environment(engine: EngineConfig, model: str, device: str) -> dict[str, str
             # Two engines would otherwise be bound to the same cores.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": str(engine.threads),
+            # Spinning at a barrier starves whoever it waits for when the cores are shared: 20 times slower steps.
+            "OMP_WAIT_POLICY": "passive",
         }
     return env
 

@@ -30,7 +30,7 @@ def test_engines_on_a_cpu(tmp_path):
             "dtype": "float32",
             "max_model_len": 4096,
             "transfer": {"link_mbps": 200, "fault_injection": True},
-            "decode": {"threads": 2, "args": ["--block-size", "16"], "env": {"OMP_NUM_THREADS": "3"}},
+            "decode": {"threads": 4, "args": ["--block-size", "16"], "env": {"OMP_NUM_THREADS": "3"}},
         }
     )
     prefill, decode, proxy = make_plan(config, str(tmp_path), PRIVATE)
@@ -58,15 +58,25 @@ def test_engines_on_a_cpu(tmp_path):
     transfer = json.loads(option(decode.command, "--kv-transfer-config"))
     assert transfer["kv_role"] == "kv_consumer"
     assert transfer["kv_connector_extra_config"] == {"link_mbps": 200.0, "fault_injection": True}
-    assert prefill.env["OMP_NUM_THREADS"] == "1"
+    assert prefill.env["OMP_NUM_THREADS"] == "2"
+    assert prefill.env["OMP_WAIT_POLICY"] == "passive"
     assert prefill.env["HF_HUB_OFFLINE"] == "1"
     assert prefill.env["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+    assert option(prefill.command, "--distributed-executor-backend").endswith("UniProcExecutor")
     assert decode.env["OMP_NUM_THREADS"] == "3"  # the user's own wins
     assert decode.command[-2:] == ("--block-size", "16")  # and comes last
     assert prefill.ports == (("127.0.0.1", 8100), ("127.0.0.1", 14579))
     assert prefill.health_url == "http://127.0.0.1:8100/health"
     assert option(proxy.command, "--prefill") == "http://127.0.0.1:8100"
     assert option(proxy.command, "--decode") == "http://127.0.0.1:8200"
+
+
+@pytest.mark.parametrize("args", [["--tensor-parallel-size", "2"], ["-tp=2"]])
+def test_several_ranks_keep_vllms_executor(args):
+    config = parse_config({"model": "a", "device": "cpu", "prefill": {"args": args}})
+    prefill, decode, _ = make_plan(config, "a", PRIVATE)
+    assert "--distributed-executor-backend" not in prefill.command
+    assert "--distributed-executor-backend" in decode.command
 
 
 def test_engines_on_an_accelerator_keep_their_defaults():
