@@ -57,7 +57,13 @@ def test_a_request_that_d_refuses_frees_p(pair: Pair, tokens: Tokens) -> None:
     """D answers 400 before the request reaches its engine; P's staging goes long before the lease (10 s)."""
     prompt = tokens.prompt(600)
     handle = asyncio.run(pair.prefill(prompt, "lynx", salt="refused"))
-    body = {"model": MODEL, "prompt": prompt, "max_tokens": 5, "logprobs": 10_000, "kv_transfer_params": handle}
+    body = {
+        "model": MODEL,
+        "prompt": prompt,
+        "max_tokens": 5,
+        "logprobs": 10_000,
+        "kv_transfer_params": handle,
+    }
     response = httpx.post(f"{pair.decode_url}/v1/completions", json=body, timeout=60, trust_env=False)
     assert response.status_code == 400, response.text
     pair.wait_until_idle(timeout_s=4)
@@ -67,7 +73,13 @@ def test_the_proxy_passes_a_disconnect_on(pair: Pair, tokens: Tokens) -> None:
     """Streaming through the proxy: the client leaves after a few tokens, both engines are idle soon after."""
 
     async def scenario() -> int:
-        body = {"model": MODEL, "prompt": tokens.prompt(600), "max_tokens": 900, "stream": True, "temperature": 0}
+        body = {
+            "model": MODEL,
+            "prompt": tokens.prompt(600),
+            "max_tokens": 900,
+            "stream": True,
+            "temperature": 0,
+        }
         events = 0
         async with (
             httpx.AsyncClient(timeout=120, trust_env=False) as client,
