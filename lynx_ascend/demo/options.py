@@ -15,7 +15,7 @@ from lynx_ascend.errors import ConfigError
 KNOWN_CODECS = ("bf16", "int8", "int4", "lynx", "lynx-int8", "lynx-int4")
 DEFAULT_CODECS = ("bf16", "int8", "int4", "lynx", "lynx-int8")
 # docs/demo.md derives it: slow enough that KV transfer dominates, fast enough that lynx drafts less than its limit.
-DEFAULT_LINK_MBPS = 50.0
+DEFAULT_LINK_MBPS = 40.0
 MIN_MODEL_LEN = 4096
 TRANSFER_DEADLINE_S = 240.0
 
