@@ -23,6 +23,7 @@ from lynx_ascend.vllm.block_hashing import delay_hashing_of, rehash_with_salt
 from lynx_ascend.vllm.connector import LynxConnector
 from lynx_ascend.vllm.decode_half import DecodeHalf, Load
 from lynx_ascend.vllm.drafting import DraftState, Phase, draft_limit, may_draft, may_take_first_token
+from lynx_ascend.vllm.output_split import one_token_each
 from lynx_ascend.vllm.token_times import TokenTimes
 
 logger = init_logger("vllm.lynx")
@@ -40,6 +41,7 @@ class LynxScheduler(Scheduler):
         self._states: dict[str, DraftState] = {}
         self._times: dict[str, TokenTimes] = {}
         self._first_outputs: list[tuple[int, EngineCoreOutput]] = []
+        self._to_split: set[str] = set()
         if self._decode is not None:
             delay_hashing_of(self.kv_cache_manager, self._states)
 
@@ -223,8 +225,17 @@ class LynxScheduler(Scheduler):
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
-        """As the stock method, with queued first tokens in front of their clients' outputs."""
+        """As the stock method, with queued first tokens in front of their clients' outputs, and verified tokens one by
+        one where the front end looks for stop strings."""
         outputs = super().update_from_output(scheduler_output, model_runner_output)
+        if self._to_split:
+            for of_client in outputs.values():
+                of_client.outputs = [
+                    part
+                    for output in of_client.outputs
+                    for part in (one_token_each(output) if output.request_id in self._to_split else [output])
+                ]
+            self._to_split.clear()
         if self._first_outputs:
             queued, self._first_outputs = self._first_outputs, []
             for client, output in reversed(queued):
@@ -263,6 +274,8 @@ class LynxScheduler(Scheduler):
         if (times := self._times.get(request.request_id)) is not None:
             times.accepted = accepted
             times.add(len(tokens), state.draft_times[:accepted])
+        if request.sampling_params is not None and request.sampling_params.stop:
+            self._to_split.add(request.request_id)
         # Accepted drafts behind a stop are computed, but no tokens of the request.
         self.kv_cache_manager.cache_blocks(request, min(request.num_computed_tokens, request.num_tokens))
         logger.debug(

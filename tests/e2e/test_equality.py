@@ -66,7 +66,12 @@ def test_end_of_sequence_within_the_drafts(pair: Pair, tokens: Tokens) -> None:
 def test_stop_strings_and_stop_tokens_within_the_drafts(pair: Pair, tokens: Tokens) -> None:
     prompt = tokens.prompt(300)
     whole = pair.ask(prompt, "lynx-int8")
-    for stop in ({"stop": [whole.text[30:36]]}, {"stop_token_ids": [whole.ids[9]]}):
+    stops: list[dict[str, Any]] = [
+        {"stop": [whole.text[30:36]]},
+        {"stop": [whole.text[45:52], whole.text[30:36]]},  # the one that comes first in the text counts
+        {"stop_token_ids": [whole.ids[9]]},
+    ]
+    for stop in stops:
         full = pair.ask(prompt, "lynx-int8", **stop)
         lynx = pair.ask(prompt, faults={"residual_delay_s": 3.0}, **stop)
         assert full.finish == "stop"

@@ -317,6 +317,7 @@ class Engine:
                 ),
             ),
         )
+        self.outputs = [one for outputs in result.values() for one in outputs.outputs]
         for outputs in result.values():
             for one in outputs.outputs:
                 self.texts.setdefault(one.request_id, []).extend(one.new_token_ids)

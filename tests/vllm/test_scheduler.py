@@ -93,6 +93,21 @@ def test_each_count_of_accepted_drafts(engine, ask, accepted):
     engine.check_empty()
 
 
+@pytest.mark.parametrize(("sampling", "parts"), [({}, 1), ({"stop": ["x"], "detokenize": True}, 4)])
+def test_verified_tokens_come_one_by_one_where_stop_strings_are_looked_for(engine, ask, sampling, parts):
+    engine.load(ask("a", max_tokens=4, **sampling))
+    for token in (10, 11):
+        engine.step({"a": [token]})
+    engine.step({"a": [12]}, ready=["a"])
+    engine.step({"a": [10, 11, 12, 50]})
+    assert [one.new_token_ids for one in engine.outputs] == (
+        [[10], [11], [12], [50]] if parts == 4 else [[10, 11, 12, 50]]
+    )
+    assert [one.finish_reason is not None for one in engine.outputs] == [False] * (parts - 1) + [True]
+    engine.step()
+    engine.check_empty()
+
+
 @pytest.mark.parametrize("why", ["limit", "stop", "max_tokens", "model length"])
 def test_a_request_parks(make_engine, ask, why):
     engine = make_engine(max_model_len=104 if why == "model length" else 512)
