@@ -50,7 +50,7 @@ test-fast: setup
 	$(BIN)/python -m pytest
 
 test-e2e: setup
-	$(BIN)/python -m pytest -m e2e
+	$(BIN)/python -m pytest -m e2e --durations=10
 
 demo: setup
 	$(BIN)/lynx-ascend demo

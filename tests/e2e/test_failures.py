@@ -52,19 +52,19 @@ def test_preemption_while_drafting(pair: Pair, tokens: Tokens) -> None:
     """Four long prompts fill D's blocks; as they grow, drafting ones are preempted and recomputed."""
     prompts = [tokens.prompt(970 + i, offset=1000 * i) for i in range(4)]
     before = pair.metric(pair.decode_url, "vllm:num_preemptions_total")
-    plain = [asyncio.run(pair.plain(prompt, max_tokens=60)) for prompt in prompts]
+    plain = [asyncio.run(pair.plain(prompt, max_tokens=36)) for prompt in prompts]
 
     async def together() -> list[Any]:
         return await asyncio.gather(
             *(
-                pair.generate(prompt, max_tokens=60, max_draft=50, faults={"residual_delay_s": 12.0})
+                pair.generate(prompt, max_tokens=36, max_draft=30, faults={"residual_delay_s": 8.0})
                 for prompt in prompts
             )
         )
 
     answers = asyncio.run(together())
     assert pair.metric(pair.decode_url, "vllm:num_preemptions_total") > before
-    full = [pair.ask(prompt, "lynx-int8", max_tokens=60) for prompt in prompts]
+    full = [pair.ask(prompt, "lynx-int8", max_tokens=36) for prompt in prompts]
     for answer, exact, coded in zip(answers, plain, full, strict=True):
         assert answer.ids in (exact.ids, coded.ids)
     assert any(answer.drafted == 0 for answer in answers), "no drafting request was preempted"
