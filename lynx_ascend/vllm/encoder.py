@@ -108,7 +108,7 @@ class PlaneEncoder:
         return {
             "staged_bytes": self._server.staged_bytes,
             "active_transfers": self._server.active_transfers,
-            "sent_bytes": stats.get("anchor_bytes", 0) + stats.get("residual_bytes", 0),
+            "sent_bytes": stats.get("anchor_wire_bytes", 0) + stats.get("residual_wire_bytes", 0),
             "encode_seconds": self._encode_s,
         }
 

@@ -90,7 +90,7 @@ class IncomingPrompt:
         except Exception as error:
             logger.exception("lynx: piece %s of request %s", key, self.req_id)
             self._fail(TransferError(f"piece {key} cannot be applied: {error}"))
-        self._owner.count_decode(time.perf_counter() - began)
+        self._owner.count_piece(payload.nbytes, time.perf_counter() - began)
 
     def _anchor_arrived(self, key: PieceKey, payload: Any) -> None:
         pages = {(key.layer, key.plane, page) for page in range(key.first_page, key.first_page + key.pages)}

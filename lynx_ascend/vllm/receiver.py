@@ -36,6 +36,7 @@ class PlaneReceiver:
         self._report = LynxWorkerMetadata()
         self._failed_loads = 0
         self._decode_s = 0.0
+        self._received_bytes = 0
 
     def receive(self, order: Receive) -> None:
         """Subscribe to a transfer; every outcome is reported, none raises here."""
@@ -105,8 +106,9 @@ class PlaneReceiver:
             self._report.failed[load.req_id] = str(error)
         self.loaded(load)
 
-    def count_decode(self, seconds: float) -> None:
-        """Add to the time spent decoding."""
+    def count_piece(self, nbytes: int, seconds: float) -> None:
+        """Add a payload that was decoded and the time that it took; called on the decode thread."""
+        self._received_bytes += nbytes
         self._decode_s += seconds
 
     # -- reports -----------------------------------------------------------------------------------------------------
@@ -130,12 +132,11 @@ class PlaneReceiver:
 
     def stats(self) -> dict[str, Any]:
         """Values for METRICS."""
-        stats = self._client.stats()
         return {
             "staged_bytes": self._client.staged_bytes,
             "active_transfers": self._client.active_transfers,
             "loads": len(self._loads),
-            "received_bytes": stats.get("anchor_bytes", 0) + stats.get("residual_bytes", 0),
+            "received_bytes": self._received_bytes,
             "failed_loads": self._failed_loads,
             "decode_seconds": self._decode_s,
         }

@@ -399,6 +399,17 @@ def test_blocks_are_given_back_when_staging_stays_full(lab):
     run.nothing_staged()
 
 
+def test_both_sides_count_the_bytes_that_moved(lab, run):
+    lab.fill(run.p, lab.blocks(700), 700)
+    handle, _, _ = run.offer(700, "lynx")
+    run.receive(handle)
+    run.until(lambda: run.ready)
+    moved = run.facts["d"]["anchor_bytes"] + run.facts["d"]["residual_bytes"]
+    assert run.receiver.stats()["received_bytes"] == moved > 0
+    # On the wire a payload carries a header.
+    assert moved < run.encoder.stats()["sent_bytes"] < 1.2 * moved
+
+
 def test_many_loads_at_once(lab):
     run = Run(lab, lab.caches(blocks=200), lab.caches(blocks=200), {"piece_kb": 10})
     lab.fill(run.p, lab.blocks(300), 300)
