@@ -8,6 +8,7 @@ from pathlib import Path
 from lynx_ascend.errors import ConfigError
 
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+CODEC_BACKENDS = ("auto", "cpu", "torch")
 
 
 def cache_dir() -> Path:
@@ -35,3 +36,16 @@ def log_level() -> str:
     if level not in LOG_LEVELS:
         raise ConfigError(f"LYNX_LOG_LEVEL is {level!r}; choose one of {', '.join(LOG_LEVELS)}")
     return level
+
+
+def codec_backend() -> str:
+    """What codes planes on the host (`LYNX_CODEC_BACKEND`): `auto` (C++ if built), `cpu` (C++) or `torch`."""
+    backend = os.environ.get("LYNX_CODEC_BACKEND") or "auto"
+    if backend not in CODEC_BACKENDS:
+        raise ConfigError(f"LYNX_CODEC_BACKEND is {backend!r}; choose one of {', '.join(CODEC_BACKENDS)}")
+    return backend
+
+
+def cpu_target() -> str | None:
+    """The instruction set that the C++ codec must use (`LYNX_CPU_TARGET`), to compare them; default: the best."""
+    return os.environ.get("LYNX_CPU_TARGET") or None

@@ -1,0 +1,179 @@
+"""``torch.ops.lynx_ascend``: the one door to the codec, for tensors of any device.
+
+A plane is named by its pages (docs of ``PagedPlane``), a codec by its name and settings, so that the schemas hold plain
+values only. On a CPU the C++ codec does the work if it was built; elsewhere, for now, the reference does, which looks
+once per run of pages whether a tile must travel raw: one synchronisation with the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lynx_ascend.codec import backends
+from lynx_ascend.codec.base import Codec, EncodedPlane, PlaneShape
+from lynx_ascend.codec.hot import HotChannels
+from lynx_ascend.codec.pages import PagedPlane
+from lynx_ascend.codec.registry import get_codec
+from lynx_ascend.codec.spec import CodecSpec, PlaneSpec
+
+_PLANE = "Tensor? place, Tensor block_ids, int dim, int start, int end"
+_SETTINGS = (
+    "str codec, int page, int sinks, str center, int chunk, bool token_scale, float alpha, int[]? hot, "
+    "int threads"
+)
+_LIBRARY = torch.library.Library("lynx_ascend", "DEF")
+_LIBRARY.define(f"encode(Tensor values, {_PLANE}, {_SETTINGS}) -> (Tensor, Tensor)")
+_LIBRARY.define(f"decode_anchor(Tensor(a!) values, {_PLANE}, int skip, Tensor anchor, {_SETTINGS}) -> ()")
+_LIBRARY.define(
+    f"decode_full(Tensor(a!) values, {_PLANE}, int skip, Tensor anchor, Tensor residual, {_SETTINGS}) -> ()"
+)
+
+
+def encode(
+    pages: PagedPlane,
+    block_ids: Tensor,
+    start: int,
+    end: int,
+    codec: Codec,
+    spec: PlaneSpec,
+    *,
+    threads: int = 1,
+) -> EncodedPlane:
+    """Encode tokens [start, end) of a sequence; see ``backends.encode_pages``."""
+    anchor, residual = torch.ops.lynx_ascend.encode(
+        pages.values, pages.place, block_ids, pages.dim, start, end, *_settings(codec, spec), threads
+    )
+    shape = PlaneShape(end - start, pages.heads, pages.dim, pages.values.dtype, start)
+    return EncodedPlane(shape, anchor, residual)
+
+
+def decode(
+    pages: PagedPlane,
+    block_ids: Tensor,
+    start: int,
+    end: int,
+    codec: Codec,
+    spec: PlaneSpec,
+    anchor: Tensor,
+    residual: Tensor | None = None,
+    *,
+    skip: int = 0,
+    threads: int = 1,
+) -> None:
+    """Decode into the pages, the anchor alone if ``residual`` is None; see ``backends.decode_pages``."""
+    place = (pages.values, pages.place, block_ids, pages.dim, start, end, skip)
+    if residual is None:
+        torch.ops.lynx_ascend.decode_anchor(*place, anchor, *_settings(codec, spec), threads)
+    else:
+        torch.ops.lynx_ascend.decode_full(*place, anchor, residual, *_settings(codec, spec), threads)
+
+
+def _settings(codec: Codec, spec: PlaneSpec) -> tuple[Any, ...]:
+    common = codec.spec
+    hot = None if spec.hot is None else _flat(spec.hot)
+    return (
+        *(codec.name, common.page, common.sinks, common.center),
+        *(spec.chunk, spec.token_scale, spec.alpha, hot),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _flat(hot: HotChannels) -> list[int]:
+    return [head * hot.dim + channel for head in range(hot.heads) for channel in hot.channels(head)]
+
+
+@lru_cache(maxsize=1024)
+def _coder(
+    name: str,
+    page: int,
+    sinks: int,
+    center: str,
+    chunk: int,
+    token_scale: bool,
+    alpha: float,
+    hot: tuple[int, ...] | None,
+    heads: int,
+    dim: int,
+) -> tuple[Codec, PlaneSpec]:
+    mask = None
+    if hot is not None:
+        flat = torch.zeros(heads * dim, dtype=torch.bool)
+        flat[list(hot)] = True
+        mask = HotChannels(flat.view(heads, dim))
+    codec = get_codec(name, CodecSpec(page=page, sinks=sinks, center=center))
+    return codec, PlaneSpec(chunk, token_scale, alpha, mask)
+
+
+def _with_coder(pages: PagedPlane, settings: tuple[Any, ...]) -> tuple[Codec, PlaneSpec, int]:
+    *values, hot, threads = settings
+    codec, spec = _coder(*values, None if hot is None else tuple(hot), pages.heads, pages.dim)
+    return codec, spec, threads
+
+
+def _encode(
+    values: Tensor, place: Tensor | None, block_ids: Tensor, dim: int, start: int, end: int, *settings: Any
+) -> tuple[Tensor, Tensor]:
+    pages = PagedPlane(values, dim, place)
+    codec, spec, threads = _with_coder(pages, settings)
+    encoded = backends.encode_pages(codec, pages, block_ids, start, end, spec, threads=threads)
+    return encoded.anchor, encoded.residual
+
+
+def _encode_meta(
+    values: Tensor, place: Tensor | None, block_ids: Tensor, dim: int, start: int, end: int, *settings: Any
+) -> tuple[Tensor, Tensor]:
+    """The sizes without raw tiles; how many there are depends on the values."""
+    pages = PagedPlane(values, dim, place)
+    codec, spec, _ = _with_coder(pages, settings)
+    shape = PlaneShape(end - start, pages.heads, pages.dim, values.dtype, start)
+    sizes = (codec.anchor_bytes(shape, spec), codec.residual_bytes(shape, spec))
+    anchor, residual = (values.new_empty(size, dtype=torch.uint8) for size in sizes)
+    return anchor, residual
+
+
+def _decode(streams: int) -> Callable[..., None]:
+    def decode_streams(
+        values: Tensor,
+        place: Tensor | None,
+        block_ids: Tensor,
+        dim: int,
+        start: int,
+        end: int,
+        skip: int,
+        *rest: Any,
+    ) -> None:
+        anchor, *residual = rest[:streams]
+        pages = PagedPlane(values, dim, place)
+        codec, spec, threads = _with_coder(pages, rest[streams:])
+        backends.decode_pages(
+            codec,
+            pages,
+            block_ids,
+            start,
+            end,
+            spec,
+            anchor,
+            residual[0] if residual else None,
+            skip=skip,
+            threads=threads,
+        )
+
+    return decode_streams
+
+
+def _decode_meta(*_: Any) -> None:
+    """Nothing to infer: the pages are changed in place."""
+
+
+for _device in ("CPU", "CUDA"):
+    _LIBRARY.impl("encode", _encode, _device)
+    _LIBRARY.impl("decode_anchor", _decode(1), _device)
+    _LIBRARY.impl("decode_full", _decode(2), _device)
+_LIBRARY.impl("encode", _encode_meta, "Meta")
+_LIBRARY.impl("decode_anchor", _decode_meta, "Meta")
+_LIBRARY.impl("decode_full", _decode_meta, "Meta")

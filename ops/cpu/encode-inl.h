@@ -1,0 +1,316 @@
+// Encoder of one tile; compiled once per instruction set (Highway's foreach_target).
+#if defined(LYNX_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LYNX_ENCODE_INL_H_
+#undef LYNX_ENCODE_INL_H_
+#else
+#define LYNX_ENCODE_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "values-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lynx {
+namespace HWY_NAMESPACE {
+
+// a / b, correctly rounded. The fast form is Markstein's: with y = 1/b rounded correctly, the second correction of
+// a * y by its exact remainder rounds as a division does, unless something falls below the normal numbers.
+template <bool kFast, class D, class V = hn::Vec<D>>
+HWY_INLINE V Divide(D /*d*/, V a, V b, V y) {
+  if constexpr (!kFast) return hn::Div(a, b);
+  V q = hn::Mul(a, y);
+  q = hn::MulAdd(hn::NegMulAdd(q, b, a), y, q);
+  return hn::MulAdd(hn::NegMulAdd(q, b, a), y, q);
+}
+
+// Bits of the largest float16 not above v, in int32 lanes; zeros keep their sign.
+template <class D, class V = hn::Vec<D>, class DI = hn::RebindToSigned<D>>
+HWY_INLINE hn::Vec<DI> Float16Down(D d, V v) {
+  const DI di;
+  const hn::Rebind<hwy::float16_t, D> dh;
+  const hn::Rebind<uint16_t, D> du16;
+  const auto half = hn::DemoteTo(dh, v);
+  const auto nearest = hn::PromoteTo(d, half);
+  const auto bits = hn::PromoteTo(di, hn::BitCast(du16, half));
+  const auto one = hn::Set(di, 1);
+  const auto positive = RebindMask(di, hn::Gt(nearest, hn::Zero(d)));
+  const auto zero = RebindMask(di, hn::Eq(nearest, hn::Zero(d)));
+  auto below = hn::IfThenElse(positive, hn::Sub(bits, one), hn::Add(bits, one));
+  below = hn::IfThenElse(zero, hn::Set(di, 0x8001), below);
+  return hn::IfThenElse(RebindMask(di, hn::Gt(nearest, v)), below, bits);
+}
+
+template <class D, class VI>
+HWY_INLINE hn::Vec<D> FromFloat16Bits(D d, VI bits) {
+  const hn::Rebind<hwy::float16_t, D> dh;
+  const hn::Rebind<uint16_t, D> du16;
+  return hn::PromoteTo(d, hn::BitCast(dh, hn::DemoteTo(du16, bits)));
+}
+
+// The code byte of each u in [-1, 1], in int32 lanes.
+template <class D, class V = hn::Vec<D>, class DI = hn::RebindToSigned<D>>
+HWY_INLINE hn::Vec<DI> Codes(D d, const Tables& t, V u) {
+  const DI di;
+  const auto size = hn::Abs(u);
+  hn::Vec<DI> magnitude;
+  bool sure = false;
+  if (HWY_LIKELY(t.fitted)) {
+    const auto x = hn::MulAdd(size, hn::Set(d, 2.0f), hn::Set(d, -1.0f));
+    auto y = hn::Set(d, t.curve[0]);
+    for (int k = 1; k <= Tables::kDegree; ++k) y = hn::MulAdd(y, x, hn::Set(d, t.curve[k]));
+    magnitude = hn::ConvertTo(di, y);
+    const auto part = hn::Sub(y, hn::ConvertTo(d, magnitude));
+    const auto off = hn::Abs(hn::Sub(part, hn::Set(d, 0.5f)));
+    sure = hn::AllTrue(d, hn::Lt(off, hn::Set(d, 0.5f - t.doubt)));
+  }
+  if (HWY_UNLIKELY(!sure)) {
+    const auto cell = hn::ConvertTo(di, hn::Mul(size, hn::Set(d, t.cells)));
+    const auto above = RebindMask(di, hn::Gt(size, hn::GatherIndex(d, t.inside.data(), cell)));
+    magnitude = hn::Add(hn::GatherIndex(di, t.below.data(), cell), hn::IfThenElseZero(above, hn::Set(di, 1)));
+  }
+  const auto negative = RebindMask(di, hn::Lt(u, hn::Zero(d)));
+  return hn::Xor(hn::Add(magnitude, hn::Set(di, kBias)), hn::IfThenElseZero(negative, hn::Set(di, 0xF0)));
+}
+
+template <class D, class V = hn::Vec<D>, class DI = hn::RebindToSigned<D>>
+HWY_INLINE hn::Vec<DI> SigmaCodes(D d, const Tables& t, V reach) {
+  const DI di;
+  const auto first = hn::Set(di, Tables::kSigmaFirst);
+  auto cell = hn::Sub(hn::ShiftRight<17>(hn::BitCast(di, hn::Abs(reach))), first);
+  cell = hn::Min(hn::Max(cell, hn::Zero(di)), hn::Set(di, Tables::kSigmaCells - 1));
+  const auto above = RebindMask(di, hn::Gt(reach, hn::GatherIndex(d, t.sigma_inside.data(), cell)));
+  return hn::Sub(hn::GatherIndex(di, t.sigma_code.data(), cell), hn::IfThenElseZero(above, hn::Set(di, 1)));
+}
+
+// What a first look at the rows tells: nothing is above float16, and no value is so small that the fast division fails.
+struct Survey {
+  bool fits;
+  bool fast;
+};
+
+template <class T>
+Survey LookAtRows(const Tile& tile, const void* const* rows, int32_t* row_bits) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const size_t lanes = hn::Lanes(d);
+  const auto mask = hn::Set(di, 0x7FFFFFFF);
+  auto smallest = hn::Set(du, ~0u);
+  int32_t largest = 0;
+  uint32_t least = ~0u;
+  const size_t dim = tile.dim;
+  for (int t = 0; t < tile.tokens; ++t) {
+    const T* row = static_cast<const T*>(rows[t]);
+    auto top = hn::Zero(di);
+    size_t c = 0;
+    for (; c + lanes <= dim; c += lanes) {
+      const auto bits = hn::And(hn::BitCast(di, ReadValues(d, row + c)), mask);
+      top = hn::Max(top, bits);
+      smallest = hn::Min(smallest, hn::Sub(hn::BitCast(du, bits), hn::Set(du, 1)));  // a zero becomes the largest
+    }
+    int32_t bits = hn::GetLane(hn::MaxOfLanes(di, top));
+    const hn::CappedTag<float, 1> d1;
+    for (; c < dim; ++c) {
+      const float value = hn::GetLane(ReadValues(d1, row + c));
+      int32_t one;
+      std::memcpy(&one, &value, 4);
+      one &= 0x7FFFFFFF;
+      bits = std::max(bits, one);
+      least = std::min(least, static_cast<uint32_t>(one) - 1);
+    }
+    row_bits[t] = bits;
+    largest = std::max(largest, bits);
+  }
+  least = std::min(least, hn::GetLane(hn::MinOfLanes(du, smallest)));
+  constexpr int32_t kFloat16Max = 0x477FE000;  // 65504; an infinity and a NaN have larger bits
+  constexpr uint32_t kTiny = (127u - 60u) << 23;
+  return {largest <= kFloat16Max, least >= kTiny - 1};
+}
+
+// The smallest code whose scale is at least the number with these bits.
+inline int TokenScaleCode(const Tables& t, int32_t bits) {
+  const int exponent = (bits >> 23) - 127;
+  if (exponent < -32) return 0;
+  const int at = 128 + 4 * exponent;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  int code = at;
+  for (int i = at; i < at + 4 && i < 255; ++i) code += value > t.token_scale[i];
+  return code;
+}
+
+template <class D, class T, bool kFast>
+bool EncodeColumn(D d, const Tile& tile, const void* const* rows, size_t channel, const float* scales,
+                  uint8_t* anchor, uint8_t* codes, uint8_t* residual, float* values) {
+  const hn::RebindToSigned<D> di;
+  const hn::Rebind<uint8_t, D> du8;
+  const hn::Rebind<uint16_t, D> du16;
+  using V = hn::Vec<D>;
+  const Tables& tables = *tile.tables;
+  const size_t lanes = hn::Lanes(d);
+  const size_t dim = tile.dim;
+  const int chunks = tile.Chunks(), chunk = tile.chunk, half = chunk / 2;
+  float* lows = values + tile.tokens * lanes;
+  float* highs = lows + chunks * lanes;
+  float* sums = highs + chunks * lanes;
+
+  constexpr float kMost = std::numeric_limits<float>::max();
+  V page_low = hn::Set(d, kMost), page_high = hn::Set(d, -kMost);
+  for (int n = 0; n < chunks; ++n) {
+    V low = hn::Set(d, kMost), high = hn::Set(d, -kMost);
+    for (int t = n * chunk; t < (n + 1) * chunk; ++t) {
+      V x = ReadValues(d, static_cast<const T*>(rows[t]) + channel);
+      if (tile.token_scale) x = Divide<kFast>(d, x, hn::Set(d, scales[2 * t]), hn::Set(d, scales[2 * t + 1]));
+      low = hn::Min(low, x);
+      high = hn::Max(high, x);
+      hn::Store(x, d, values + t * lanes);
+    }
+    hn::Store(low, d, lows + n * lanes);
+    hn::Store(high, d, highs + n * lanes);
+    page_low = hn::Min(page_low, low);
+    page_high = hn::Max(page_high, high);
+  }
+
+  // -0 + 0 is +0: which of the zeros a minimum returned is then no matter.
+  const V zero = hn::Zero(d);
+  const auto min_bits = Float16Down(d, hn::Add(page_low, zero));
+  const V base = FromFloat16Bits(d, min_bits);
+  const auto sign = hn::Set(di, 0x8000);
+  auto scale_bits = hn::Xor(Float16Down(d, hn::Neg(hn::Add(hn::Sub(page_high, base), zero))), sign);
+  const auto shorter = RebindMask(di, hn::Lt(hn::Add(base, FromFloat16Bits(d, scale_bits)), page_high));
+  scale_bits = hn::Add(scale_bits, hn::IfThenElseZero(shorter, hn::Set(di, 1)));
+  if (!hn::AllTrue(di, hn::Lt(scale_bits, hn::Set(di, 0x7C00)))) return false;
+  hn::StoreU(hn::DemoteTo(du16, min_bits), du16, reinterpret_cast<uint16_t*>(anchor) + channel);
+  hn::StoreU(hn::DemoteTo(du16, scale_bits), du16, reinterpret_cast<uint16_t*>(anchor) + dim + channel);
+
+  V width = FromFloat16Bits(d, scale_bits);
+  width = hn::IfThenElse(hn::Eq(width, zero), hn::Set(d, 1.0f), width);
+  const V width_inverse = hn::Div(hn::Set(d, 1.0f), width);
+  uint8_t* mus = anchor + 4 * dim + channel;
+  uint8_t* sigmas = mus + chunks * dim;
+  for (int n = 0; n < chunks; ++n) {
+    float* x = values + static_cast<size_t>(n) * chunk * lanes;
+    for (int t = 0; t < chunk; ++t) {
+      const V difference = hn::Sub(hn::Load(d, x + t * lanes), base);
+      hn::Store(Divide<kFast>(d, difference, width, width_inverse), d, x + t * lanes);
+    }
+    const V low = hn::Div(hn::Sub(hn::Load(d, lows + n * lanes), base), width);
+    const V high = hn::Div(hn::Sub(hn::Load(d, highs + n * lanes), base), width);
+    V center;
+    if (tile.mean) {
+      const float* from = x;
+      for (int rest = half; rest >= 1; rest /= 2) {
+        for (int t = 0; t < rest; ++t) {
+          hn::Store(hn::Add(hn::Load(d, from + t * lanes), hn::Load(d, from + (t + rest) * lanes)), d,
+                    sums + t * lanes);
+        }
+        from = sums;
+      }
+      center = hn::Mul(hn::Div(hn::Load(d, sums), hn::Set(d, static_cast<float>(chunk))), hn::Set(d, 255.0f));
+    } else {
+      center = hn::Mul(hn::Add(low, high), hn::Set(d, 127.5f));
+    }
+    const auto mu_code = hn::NearestInt(center);
+    const V mu = hn::GatherIndex(d, tables.fraction.data(), mu_code);
+    const auto sigma_code = SigmaCodes(d, tables, hn::Max(hn::Sub(high, mu), hn::Sub(mu, low)));
+    const V sigma = hn::GatherIndex(d, tables.sigma.data(), sigma_code);
+    const V sigma_inverse = hn::Div(hn::Set(d, 1.0f), sigma);
+    hn::StoreU(hn::DemoteTo(du8, mu_code), du8, mus + n * dim);
+    hn::StoreU(hn::DemoteTo(du8, sigma_code), du8, sigmas + n * dim);
+    uint8_t* to = codes + static_cast<size_t>(n) * half * dim + channel;
+    uint8_t* rest = residual + static_cast<size_t>(n) * half * dim + channel;
+    for (int j = 0; j < half; ++j) {
+      const V first = hn::Sub(hn::Load(d, x + j * lanes), mu);
+      const V second = hn::Sub(hn::Load(d, x + (j + half) * lanes), mu);
+      const auto a = Codes(d, tables, Divide<kFast>(d, first, sigma, sigma_inverse));
+      const auto b = Codes(d, tables, Divide<kFast>(d, second, sigma, sigma_inverse));
+      const auto upper = hn::Or(hn::ShiftRight<4>(a), hn::And(b, hn::Set(di, 0xF0)));
+      const auto lower = hn::Or(hn::And(a, hn::Set(di, 15)), hn::And(hn::ShiftLeft<4>(b), hn::Set(di, 0xF0)));
+      hn::StoreU(hn::DemoteTo(du8, upper), du8, to + j * dim);
+      hn::StoreU(hn::DemoteTo(du8, lower), du8, rest + j * dim);
+    }
+  }
+  return true;
+}
+
+template <class D, class T, bool kFast>
+bool EncodeColumns(D d, const Tile& tile, const void* const* rows, const float* scales, uint8_t* anchor,
+                   uint8_t* codes, uint8_t* residual, float* values) {
+  const size_t lanes = hn::Lanes(d), dim = tile.dim;
+  for (size_t channel = 0;;) {
+    if (!EncodeColumn<D, T, kFast>(d, tile, rows, channel, scales, anchor, codes, residual, values)) return false;
+    if (channel + lanes >= dim) return true;
+    // The last vector overlaps its neighbour where the channels fill no whole number of vectors: it writes the same.
+    channel = std::min(channel + lanes, dim - lanes);
+  }
+}
+
+template <class T, bool kFast>
+bool EncodeRows(const Tile& tile, const void* const* rows, const float* scales, uint8_t* anchor, uint8_t* codes,
+                uint8_t* residual, float* values) {
+  const hn::ScalableTag<float> d;
+  const hn::CappedTag<float, 1> single;
+  if (static_cast<size_t>(tile.dim) >= hn::Lanes(d)) {
+    return EncodeColumns<decltype(d), T, kFast>(d, tile, rows, scales, anchor, codes, residual, values);
+  }
+  return EncodeColumns<decltype(single), T, kFast>(single, tile, rows, scales, anchor, codes, residual, values);
+}
+
+template <class T>
+bool EncodeTyped(const Tile& tile, const void* const* rows, uint8_t* anchor, uint8_t* residual, Scratch& scratch) {
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d), tokens = tile.tokens, dim = tile.dim, hot = tile.Hot();
+  scratch.values.resize(tokens * lanes * 2 + 2 * tile.Chunks() * lanes + 64);
+  scratch.parameters.resize(3 * tokens);
+  float* values = Aligned(scratch.values.data());
+  float* scales = scratch.parameters.data();
+  int32_t* row_bits = reinterpret_cast<int32_t*>(scales + 2 * tokens);
+
+  const Survey survey = LookAtRows<T>(tile, rows, row_bits);
+  if (!survey.fits) return false;
+  uint8_t* codes = anchor + tile.HeaderBytes();
+  if (tile.token_scale) {
+    for (size_t t = 0; t < tokens; ++t) {
+      const int code = TokenScaleCode(*tile.tables, row_bits[t]);
+      codes[t - tokens] = static_cast<uint8_t>(code);
+      scales[2 * t] = tile.tables->token_scale[code];
+      scales[2 * t + 1] = 1.0f / scales[2 * t];
+    }
+  }
+  // Residual codes that are to be reordered or dropped are written elsewhere first.
+  const bool aside = hot > 0 || !tile.has_residual;
+  if (aside) scratch.codes.resize(tokens / 2 * dim);
+  uint8_t* lower = aside ? scratch.codes.data() : residual;
+  const bool done = survey.fast ? EncodeRows<T, true>(tile, rows, scales, anchor, codes, lower, values)
+                                : EncodeRows<T, false>(tile, rows, scales, anchor, codes, lower, values);
+  if (!done) return false;
+  if (!aside) return true;
+  uint8_t* to_hot = codes + tokens / 2 * dim;
+  for (size_t j = 0; j < tokens / 2; ++j, lower += dim) {
+    for (int32_t channel : tile.channels->hot) *to_hot++ = lower[channel];
+    if (tile.has_residual) {
+      for (int32_t channel : tile.channels->rest) *residual++ = lower[channel];
+    }
+  }
+  return true;
+}
+
+bool EncodeAny(const Tile& tile, const void* const* rows, uint8_t* anchor, uint8_t* residual, Scratch& scratch) {
+  switch (tile.dtype) {
+    case Dtype::kBfloat16:
+      return EncodeTyped<Bfloat16>(tile, rows, anchor, residual, scratch);
+    case Dtype::kFloat16:
+      return EncodeTyped<Float16>(tile, rows, anchor, residual, scratch);
+    default:
+      return EncodeTyped<float>(tile, rows, anchor, residual, scratch);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lynx
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,65 @@
+// The kernels for every instruction set, and the choice among them at run time.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+
+#include "decode-inl.h"
+#include "encode-inl.h"
+
+#if HWY_ONCE
+#include <cstring>
+
+namespace lynx {
+
+HWY_EXPORT(EncodeAny);
+HWY_EXPORT(DecodeAny);
+
+bool EncodeTile(const Tile& tile, const void* const* rows, uint8_t* anchor, uint8_t* residual, Scratch& scratch) {
+  return HWY_DYNAMIC_DISPATCH(EncodeAny)(tile, rows, anchor, residual, scratch);
+}
+
+void DecodeTile(const Tile& tile, const uint8_t* anchor, const uint8_t* residual, void* const* rows,
+                Scratch& scratch) {
+  HWY_DYNAMIC_DISPATCH(DecodeAny)(tile, anchor, residual, rows, scratch);
+}
+
+namespace {
+
+// Sets without float16 conversions emulate them and round otherwise: the reference is there for such machines.
+constexpr int64_t kExact = HWY_AVX2 | HWY_AVX3 | HWY_AVX3_DL | HWY_NEON;
+
+int64_t Usable() {
+  hwy::SetSupportedTargetsForTest(0);
+  return hwy::SupportedTargets() & HWY_TARGETS & kExact;
+}
+
+}  // namespace
+
+std::vector<const char*> Targets() {
+  static const int64_t usable = Usable();
+  std::vector<const char*> names;
+  for (int64_t left = usable; left != 0; left &= left - 1) names.push_back(hwy::TargetName(left & -left));
+  return names;
+}
+
+const char* Target() {
+  const int64_t chosen = hwy::SupportedTargets() & HWY_TARGETS;  // the machine may know sets that are not built
+  return hwy::TargetName(chosen & -chosen);
+}
+
+bool UseTarget(const char* name) {
+  const int64_t usable = Usable();
+  for (int64_t left = usable; left != 0; left &= left - 1) {
+    if (std::strcmp(name, hwy::TargetName(left & -left)) == 0) {
+      hwy::SetSupportedTargetsForTest(left & -left);
+      hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+      return true;
+    }
+  }
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  return false;
+}
+
+}  // namespace lynx
+#endif  // HWY_ONCE

@@ -1,0 +1,270 @@
+#include "segment.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <stdexcept>
+#include <thread>
+
+namespace lynx {
+namespace {
+
+// Offsets within a segment whose tiles are all regular.
+class Layout {
+ public:
+  Layout(const Coding& coding, const Segment& segment, Dtype dtype)
+      : coding_(coding), segment_(segment), dtype_(dtype) {
+    coded = segment.tokens / coding.chunk * coding.chunk;
+    pages = (segment.tokens + coding.page - 1) / coding.page;
+    tiles = (coded + coding.page - 1) / coding.page;
+    flags = (pages + 63) / 64 * 64;
+    row = coding.dim * ItemSize(dtype);
+    exact = segment.sinks + segment.tokens - coded;
+    for (size_t head = 0; head < coding.heads.size(); ++head) {
+      anchors_.push_back(size.anchor);
+      residuals_.push_back(size.residual);
+      size.anchor += flags + exact * row;
+      for (int64_t page = 0; page < tiles; ++page) {
+        const Tile tile = TileAt(head, page);
+        size.anchor += tile.AnchorBytes();
+        size.residual += tile.ResidualBytes();
+      }
+    }
+  }
+
+  Tile TileAt(size_t head, int64_t page) const {
+    const int64_t tokens = std::min<int64_t>(coding_.page, coded - page * coding_.page);
+    return {coding_.tables.get(), &coding_.heads[head], dtype_,       static_cast<int>(tokens), coding_.dim,
+            coding_.chunk,        coding_.token_scale,  coding_.mean, coding_.has_residual};
+  }
+
+  size_t Flags(size_t head) const { return anchors_[head]; }
+  size_t Exact(size_t head) const { return anchors_[head] + flags; }
+  // All tiles before a page are whole.
+  size_t AnchorAt(size_t head, int64_t page) const {
+    return Exact(head) + exact * row + (page ? page * TileAt(head, 0).AnchorBytes() : 0);
+  }
+  size_t ResidualAt(size_t head, int64_t page) const {
+    return residuals_[head] + (page ? page * TileAt(head, 0).ResidualBytes() : 0);
+  }
+  // The i-th exact row, counted from the segment's first token.
+  int64_t ExactToken(int64_t i) const { return i < segment_.sinks ? i : coded + i - segment_.sinks; }
+
+  Sizes size{0, 0};
+  int64_t coded, pages, tiles, flags, exact;
+  size_t row;
+
+ private:
+  const Coding& coding_;
+  const Segment& segment_;
+  Dtype dtype_;
+  std::vector<size_t> anchors_, residuals_;
+};
+
+// Address of values in the pages, token by token of one head.
+class Rows {
+ public:
+  Rows(const Pages& pages, const Segment& segment, int dim)
+      : pages_(pages), start_(segment.start), dim_(dim), item_(ItemSize(pages.dtype)) {}
+
+  bool Direct() const { return pages_.place == nullptr && pages_.channel_stride == 1; }
+
+  // The row itself; only if Direct().
+  uint8_t* At(size_t head, int64_t token) const {
+    const int64_t at = start_ + token;
+    return Part(head, at) + at % pages_.block_size * pages_.token_stride * item_;
+  }
+
+  void Read(size_t head, int64_t token, void* to) const {
+    if (Direct()) {
+      std::memcpy(to, At(head, token), dim_ * item_);
+    } else if (item_ == 2) {
+      Gather<uint16_t>(head, token, static_cast<uint16_t*>(to));
+    } else {
+      Gather<uint32_t>(head, token, static_cast<uint32_t*>(to));
+    }
+  }
+
+  void Write(size_t head, int64_t token, const void* from) const {
+    if (Direct()) {
+      std::memcpy(At(head, token), from, dim_ * item_);
+    } else if (item_ == 2) {
+      Scatter<uint16_t>(head, token, static_cast<const uint8_t*>(from));
+    } else {
+      Scatter<uint32_t>(head, token, static_cast<const uint8_t*>(from));
+    }
+  }
+
+ private:
+  uint8_t* Part(size_t head, int64_t at) const {
+    const int64_t block = pages_.table[at / pages_.block_size];
+    return pages_.data + (block * pages_.block_stride + static_cast<int64_t>(head) * pages_.head_stride) * item_;
+  }
+
+  template <class U>
+  void Gather(size_t head, int64_t token, U* to) const {
+    const int64_t at = start_ + token, within = at % pages_.block_size;
+    const U* part = reinterpret_cast<const U*>(Part(head, at));
+    if (pages_.place != nullptr) {
+      const int64_t* place = pages_.place + within * dim_;
+      for (int c = 0; c < dim_; ++c) to[c] = part[place[c]];
+    } else {
+      part += within * pages_.token_stride;
+      for (int c = 0; c < dim_; ++c) to[c] = part[c * pages_.channel_stride];
+    }
+  }
+
+  template <class U>
+  void Scatter(size_t head, int64_t token, const uint8_t* from) const {
+    const int64_t at = start_ + token, within = at % pages_.block_size;
+    U* part = reinterpret_cast<U*>(Part(head, at));
+    U value;  // a received exact row need not be aligned
+    if (pages_.place != nullptr) {
+      const int64_t* place = pages_.place + within * dim_;
+      for (int c = 0; c < dim_; ++c) std::memcpy(&value, from + c * sizeof(U), sizeof(U)), part[place[c]] = value;
+    } else {
+      part += within * pages_.token_stride;
+      for (int c = 0; c < dim_; ++c) {
+        std::memcpy(&value, from + c * sizeof(U), sizeof(U));
+        part[c * pages_.channel_stride] = value;
+      }
+    }
+  }
+
+  const Pages& pages_;
+  int64_t start_;
+  int dim_;
+  size_t item_;
+};
+
+void Check(const Coding& coding, const Pages& pages, const Segment& segment) {
+  if (segment.start < 0 || segment.tokens < 1 || segment.sinks < 0 || pages.block_size < 1) {
+    throw std::invalid_argument("a segment needs tokens and blocks");
+  }
+  if (coding.heads.empty() || coding.dim < 1 || coding.chunk < 2 || coding.page % coding.chunk) {
+    throw std::invalid_argument("chunks must divide the page");
+  }
+  const int64_t first = segment.start / pages.block_size;
+  const int64_t last = (segment.start + segment.tokens - 1) / pages.block_size;
+  if (last >= pages.table_size) throw std::invalid_argument("the block table is shorter than the segment");
+  for (int64_t i = first; i <= last; ++i) {
+    if (pages.table[i] < 0 || pages.table[i] >= pages.blocks) {
+      throw std::invalid_argument("the block table names a block that is not there");
+    }
+  }
+}
+
+struct Worker {
+  Scratch scratch;
+  std::vector<void*> rows;
+  std::vector<uint8_t> packed;
+};
+
+// Calls work(i, worker) for i in [0, count) on `threads` threads, this one among them.
+template <class Work>
+void Share(int64_t count, int threads, const Work& work) {
+  std::atomic<int64_t> next{0};
+  const auto run = [&] {
+    Worker worker;
+    for (int64_t i; (i = next.fetch_add(1)) < count;) work(i, worker);
+  };
+  std::vector<std::thread> others;
+  for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i) others.emplace_back(run);
+  run();
+  for (std::thread& other : others) other.join();
+}
+
+}  // namespace
+
+Sizes SegmentSizes(const Coding& coding, const Segment& segment, Dtype dtype) {
+  return Layout(coding, segment, dtype).size;
+}
+
+bool EncodeSegment(const Coding& coding, const Pages& pages, const Segment& segment, uint8_t* anchor,
+                   size_t anchor_size, uint8_t* residual, size_t residual_size, int threads) {
+  Check(coding, pages, segment);
+  const Layout layout(coding, segment, pages.dtype);
+  if (layout.size.anchor != anchor_size || layout.size.residual != residual_size) {
+    throw std::invalid_argument("the streams do not have the segment's size");
+  }
+  const Rows rows(pages, segment, coding.dim);
+  const int64_t heads = static_cast<int64_t>(coding.heads.size());
+  for (int64_t head = 0; head < heads; ++head) {
+    std::memset(anchor + layout.Flags(head), 0, layout.flags);
+    uint8_t* to = anchor + layout.Exact(head);
+    std::vector<uint8_t> row(layout.row);
+    for (int64_t i = 0; i < layout.exact; ++i, to += layout.row) {
+      rows.Read(head, layout.ExactToken(i), row.data());
+      std::memcpy(to, row.data(), layout.row);
+    }
+  }
+  std::atomic<bool> raw{false};
+  Share(layout.tiles * heads, threads, [&](int64_t i, Worker& worker) {
+    if (raw.load(std::memory_order_relaxed)) return;
+    const int64_t head = i / layout.tiles, page = i % layout.tiles, first = page * coding.page;
+    const Tile tile = layout.TileAt(head, page);
+    worker.rows.resize(tile.tokens);
+    if (!rows.Direct()) worker.packed.resize(tile.tokens * layout.row);
+    for (int64_t t = 0; t < tile.tokens; ++t) {
+      // Sinks stand in their tile as copies of the first row that is none.
+      const int64_t token = page == 0 ? std::max(t, segment.sinks) : first + t;
+      if (rows.Direct()) {
+        worker.rows[t] = rows.At(head, token);
+      } else {
+        worker.rows[t] = worker.packed.data() + t * layout.row;
+        rows.Read(head, token, worker.rows[t]);
+      }
+    }
+    if (!EncodeTile(tile, worker.rows.data(), anchor + layout.AnchorAt(head, page),
+                    residual + layout.ResidualAt(head, page), worker.scratch)) {
+      raw = true;
+    }
+  });
+  return !raw;
+}
+
+bool DecodeSegment(const Coding& coding, const Pages& pages, const Segment& segment, int64_t skip,
+                   const uint8_t* anchor, size_t anchor_size, const uint8_t* residual, size_t residual_size,
+                   int threads) {
+  Check(coding, pages, segment);
+  const Layout layout(coding, segment, pages.dtype);
+  if (layout.size.anchor != anchor_size) return false;
+  if (residual != nullptr && layout.size.residual != residual_size) return false;
+  const int64_t heads = static_cast<int64_t>(coding.heads.size());
+  for (int64_t head = 0; head < heads; ++head) {
+    const uint8_t* flags = anchor + layout.Flags(head);
+    if (std::any_of(flags, flags + layout.flags, [](uint8_t flag) { return flag != 0; })) return false;
+  }
+  const Rows rows(pages, segment, coding.dim);
+  for (int64_t head = 0; head < heads; ++head) {
+    const uint8_t* from = anchor + layout.Exact(head);
+    for (int64_t i = 0; i < layout.exact; ++i, from += layout.row) {
+      if (layout.ExactToken(i) >= skip) rows.Write(head, layout.ExactToken(i), from);
+    }
+  }
+  Share(layout.tiles * heads, threads, [&](int64_t i, Worker& worker) {
+    const int64_t head = i / layout.tiles, page = i % layout.tiles, first = page * coding.page;
+    const Tile tile = layout.TileAt(head, page);
+    const int64_t from = std::max(skip, page == 0 ? segment.sinks : 0);  // exact rows and shared blocks keep theirs
+    if (from >= first + tile.tokens) return;
+    worker.rows.resize(tile.tokens);
+    worker.packed.resize((rows.Direct() ? 1 : tile.tokens) * layout.row);
+    for (int64_t t = 0; t < tile.tokens; ++t) {
+      if (!rows.Direct()) {
+        worker.rows[t] = worker.packed.data() + t * layout.row;
+      } else {
+        worker.rows[t] = first + t < from ? worker.packed.data() : rows.At(head, first + t);
+      }
+    }
+    DecodeTile(tile, anchor + layout.AnchorAt(head, page),
+               residual == nullptr ? nullptr : residual + layout.ResidualAt(head, page), worker.rows.data(),
+               worker.scratch);
+    if (rows.Direct()) return;
+    for (int64_t t = std::max<int64_t>(0, from - first); t < tile.tokens; ++t) {
+      rows.Write(head, first + t, worker.rows[t]);
+    }
+  });
+  return true;
+}
+
+}  // namespace lynx
