@@ -83,8 +83,7 @@ class PlaneEncoder:
         blocks = torch.tensor(order.block_ids, dtype=torch.int64, device=self._table.planes[0].layout.device)
         for plane, key, start, end in self._table.pieces(codec, offer.tokens):
             began = time.perf_counter()
-            values = plane.layout.gather(plane.name, blocks, start, end)
-            encoded = codec.encode(values, plane.spec, first_token=start)
+            encoded = plane.layout.encode(plane.name, blocks, start, end, codec, plane.spec)
             anchor, residual = encoded.anchor.cpu().numpy(), encoded.residual.cpu().numpy()
             self._encode_s += time.perf_counter() - began
             transfer.put(Piece(key, anchor, residual if residual.size else None), self._settings.lease_s)

@@ -97,11 +97,10 @@ class IncomingPrompt:
         if not self._covered.isdisjoint(pages):
             raise ProtocolError(f"piece {key} came twice, or overlaps another")
         self._covered |= pages
-        plane = self._table.find(key)
-        shape = plane.shape(*self._tokens(key))
+        self._tokens(key)  # refuses a piece behind the prompt
         anchor = torch.from_numpy(payload)
         if not self._codec.progressive:
-            self._write(key, self._codec.decode_anchor(shape, plane.spec, anchor))
+            self._write(key, anchor)
             self._transfer.release(payload.nbytes)
             self._anchors[key] = None
             self._count(key, anchor=True, full=True)
@@ -111,7 +110,7 @@ class IncomingPrompt:
         if residual is not None:
             self._refine(key, residual)
         elif self._order.drafts:
-            self._write(key, self._codec.decode_anchor(shape, plane.spec, anchor))
+            self._write(key, anchor)
         self._count(key, anchor=True)
 
     def _residual_arrived(self, key: PieceKey, payload: Any) -> None:
@@ -125,12 +124,10 @@ class IncomingPrompt:
 
     def _refine(self, key: PieceKey, residual: torch.Tensor) -> None:
         """Overwrite the pages of one piece with their full-precision values and let its bytes go."""
-        plane = self._table.find(key)
         anchor = self._anchors[key]
         if anchor is None:
             raise ProtocolError(f"residual {key} came twice")
-        shape = plane.shape(*self._tokens(key))
-        self._write(key, self._codec.decode_full(shape, plane.spec, anchor, residual))
+        self._write(key, anchor, residual)
         self._anchors[key] = None
         self._transfer.release(anchor.nbytes + residual.nbytes)
         self._count(key, full=True)
@@ -142,17 +139,18 @@ class IncomingPrompt:
             raise ProtocolError(f"piece {key} starts behind the prompt's {tokens} tokens")
         return start, end
 
-    def _write(self, key: PieceKey, values: torch.Tensor) -> None:
-        """Write a piece to the pages, except the tokens that D had in its own prefix cache (shared blocks)."""
+    def _write(self, key: PieceKey, anchor: torch.Tensor, residual: torch.Tensor | None = None) -> None:
+        """Decode a piece into the pages, except the tokens that D had in its own prefix cache (shared blocks)."""
         plane = self._table.find(key)
-        start = self._tokens(key)[0]
+        start, end = self._tokens(key)
         skip = max(0, self._order.start - start)
-        if skip >= values.shape[0]:
+        if start + skip >= end:
             return
-        values = values[skip:].to(self._blocks.device)
         with self._write_lock:
             if not self._cancelled:
-                plane.layout.scatter(plane.name, self._blocks, start + skip, values)
+                plane.layout.decode(
+                    *(plane.name, self._blocks, start, end, self._codec, plane.spec, anchor, residual), skip=skip
+                )
 
     def _count(self, key: PieceKey, *, anchor: bool = False, full: bool = False) -> None:
         if anchor:

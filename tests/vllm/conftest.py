@@ -49,10 +49,10 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._layout, name)
 
-    def scatter(self, plane: str, block_ids: Any, start: int, values: Any) -> None:
+    def decode(self, plane: str, block_ids: Any, start: int, end: int, *what: Any, skip: int = 0) -> None:
         self.before()
-        self._layout.scatter(plane, block_ids, start, values)
-        self.writes.append((plane, start, values.shape[0]))
+        self._layout.decode(plane, block_ids, start, end, *what, skip=skip)
+        self.writes.append((plane, start + skip, end - start - skip))
 
 
 class Lab:

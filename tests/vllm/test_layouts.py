@@ -7,7 +7,6 @@ import torch
 
 from lynx_ascend.errors import ConfigError
 from lynx_ascend.vllm.layouts import layout_of
-from lynx_ascend.vllm.layouts.base import block_span
 from lynx_ascend.vllm.layouts.flash import SeparateLayout, flash_layout
 
 BLOCKS, BLOCK, HEADS, DIM = 9, 32, 3, 64
@@ -157,9 +156,3 @@ def test_unknown_flash_shapes_are_refused(shape):
 
 def test_two_blocks_are_read_as_blocks_first():
     assert isinstance(flash_layout(torch.zeros(2, 2, 32, 1, 8)), SeparateLayout)
-
-
-def test_block_span():
-    assert block_span(32, 0, 32) == (0, 1, 0)
-    assert block_span(32, 31, 33) == (0, 2, 31)
-    assert block_span(32, 64, 70) == (2, 3, 0)

@@ -1,11 +1,13 @@
-"""The contract of a paged-KV layout of one layer."""
+"""A paged-KV layout of one layer: its planes, and moving, encoding and decoding their tokens."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
+
+from lynx_ascend.codec import Codec, EncodedPlane, PlaneSpec, ops
+from lynx_ascend.codec.pages import PagedPlane
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,32 +20,49 @@ class PlaneView:
     dtype: torch.dtype
 
 
-class LayerLayout(ABC):
-    """Where the values of one layer stand in vLLM's paged cache. Nothing else knows strides."""
+class LayerLayout:
+    """Where the values of one layer stand in vLLM's paged cache. Nothing else knows strides.
 
-    block_size: int
-    device: torch.device
-    planes: tuple[PlaneView, ...]
+    `block_ids` is int64 [blocks] of the whole sequence, on the cache's device; tokens are positions in the sequence.
+    """
 
-    @abstractmethod
+    def __init__(self, pages: dict[str, PagedPlane]) -> None:
+        first = next(iter(pages.values()))
+        self.block_size = first.block_size
+        self.device = first.values.device
+        self.planes = tuple(PlaneView(n, p.heads, p.dim, p.values.dtype) for n, p in pages.items())
+        self._pages = pages
+
     def gather(self, plane: str, block_ids: torch.Tensor, start: int, end: int) -> torch.Tensor:
-        """Read tokens [start, end) of a sequence.
+        """Read tokens [start, end): [end - start, heads, dim], a copy or a view, in the cache's dtype."""
+        return self._pages[plane].gather(block_ids, start, end)
 
-        Args:
-            plane: name of the plane.
-            block_ids: int64 [blocks] of the whole sequence, on the cache's device.
-            start, end: token positions in the sequence.
-
-        Returns:
-            [end - start, heads, dim], a copy or a view, in the cache's dtype.
-        """
-
-    @abstractmethod
     def scatter(self, plane: str, block_ids: torch.Tensor, start: int, values: torch.Tensor) -> None:
         """Write `values` [tokens, heads, dim] to the tokens from `start` on; other tokens keep their values."""
+        self._pages[plane].scatter(block_ids, start, values)
 
+    def encode(
+        self, plane: str, block_ids: torch.Tensor, start: int, end: int, codec: Codec, spec: PlaneSpec
+    ) -> EncodedPlane:
+        """Encode tokens [start, end) where they stand."""
+        return ops.encode(self._pages[plane], block_ids, start, end, codec, spec)
 
-def block_span(block_size: int, start: int, end: int) -> tuple[int, int, int]:
-    """(first block, end block, offset of `start` in the first block) that tokens [start, end) touch."""
-    first = start // block_size
-    return first, -(-end // block_size), start - first * block_size
+    def decode(
+        self,
+        plane: str,
+        block_ids: torch.Tensor,
+        start: int,
+        end: int,
+        codec: Codec,
+        spec: PlaneSpec,
+        anchor: torch.Tensor,
+        residual: torch.Tensor | None = None,
+        *,
+        skip: int = 0,
+    ) -> None:
+        """Decode tokens [start, end) into their places, the anchor alone if `residual` is None.
+
+        The first `skip` of them, and all others, keep their values. CodecError, and nothing written, if the bytes are
+        no such segment.
+        """
+        ops.decode(self._pages[plane], block_ids, start, end, codec, spec, anchor, residual, skip=skip)

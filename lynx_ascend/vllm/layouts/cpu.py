@@ -11,8 +11,9 @@ import torch
 from vllm import _custom_ops as ops
 from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
 
+from lynx_ascend.codec.pages import PagedPlane
 from lynx_ascend.errors import ConfigError
-from lynx_ascend.vllm.layouts.base import LayerLayout, PlaneView, block_span
+from lynx_ascend.vllm.layouts.base import LayerLayout
 
 _PACKING: dict[tuple[torch.dtype, int, int], tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -62,50 +63,6 @@ class CpuLayout(LayerLayout):
             )
         blocks, heads, block, twice = cache.shape
         dim = twice // 2
-        self.block_size = block
-        self.planes = (PlaneView("k", heads, dim, cache.dtype), PlaneView("v", heads, dim, cache.dtype))
         parts = cache.view(blocks, heads, 2, block * dim)
         places = _packing(cache.dtype, block, dim)
-        self._parts = {"k": parts[:, :, 0], "v": parts[:, :, 1]}
-        self._places = {"k": places[0], "v": places[1]}
-        self._inverse = {name: torch.argsort(place) for name, place in self._places.items()}
-        self._dim = dim
-        self.device = cache.device
-
-    def gather(self, plane: str, block_ids: torch.Tensor, start: int, end: int) -> torch.Tensor:
-        """See `LayerLayout.gather`."""
-        first, last, offset = block_span(self.block_size, start, end)
-        part = self._parts[plane][block_ids[first:last]]
-        blocks, heads, _ = part.shape
-        ordered = part.index_select(2, self._places[plane]).view(blocks, heads, self.block_size, self._dim)
-        return ordered.permute(0, 2, 1, 3).reshape(-1, heads, self._dim)[offset : offset + end - start]
-
-    def scatter(self, plane: str, block_ids: torch.Tensor, start: int, values: torch.Tensor) -> None:
-        """See `LayerLayout.scatter`."""
-        size, heads = self.block_size, self._parts[plane].shape[1]
-        values = values.to(self._parts[plane].dtype)
-        end = start + values.shape[0]
-        head_end = min(end, -(-start // size) * size)
-        body_end = max(head_end, end // size * size)
-        if start < head_end:
-            self._scatter_within(
-                plane, int(block_ids[start // size]), start % size, values[: head_end - start]
-            )
-        if head_end < body_end:
-            whole = values[head_end - start : body_end - start]
-            packed = (
-                whole.view(-1, size, heads, self._dim)
-                .permute(0, 2, 1, 3)
-                .reshape(-1, heads, size * self._dim)
-            )
-            self._parts[plane][block_ids[head_end // size : body_end // size]] = packed.index_select(
-                2, self._inverse[plane]
-            )
-        if body_end < end:
-            self._scatter_within(plane, int(block_ids[body_end // size]), 0, values[body_end - start :])
-
-    def _scatter_within(self, plane: str, block: int, offset: int, values: torch.Tensor) -> None:
-        """Write a few tokens of one block, leaving its other tokens alone."""
-        tokens, heads, dim = values.shape
-        place = self._places[plane].view(self.block_size, dim)[offset : offset + tokens].reshape(-1)
-        self._parts[plane][block][:, place] = values.permute(1, 0, 2).reshape(heads, tokens * dim)
+        super().__init__({n: PagedPlane(parts[:, :, i], dim, places[i]) for i, n in enumerate(("k", "v"))})

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import torch
 
+from lynx_ascend.codec.pages import PagedPlane
 from lynx_ascend.errors import ConfigError
-from lynx_ascend.vllm.layouts.base import LayerLayout, PlaneView, block_span
+from lynx_ascend.vllm.layouts.base import LayerLayout
 
 
 class SeparateLayout(LayerLayout):
@@ -19,22 +20,7 @@ class SeparateLayout(LayerLayout):
         first = next(iter(tensors.values()))
         if any(t.dim() != 4 or t.shape[:2] != first.shape[:2] for t in tensors.values()):
             raise ConfigError(f"unexpected plane shapes {[tuple(t.shape) for t in tensors.values()]}")
-        self.block_size = first.shape[1]
-        self.planes = tuple(PlaneView(n, t.shape[2], t.shape[3], t.dtype) for n, t in tensors.items())
-        self._tensors = tensors
-        self.device = first.device
-
-    def gather(self, plane: str, block_ids: torch.Tensor, start: int, end: int) -> torch.Tensor:
-        """See `LayerLayout.gather`."""
-        first, last, offset = block_span(self.block_size, start, end)
-        pages = self._tensors[plane][block_ids[first:last]]
-        return pages.flatten(0, 1)[offset : offset + end - start]
-
-    def scatter(self, plane: str, block_ids: torch.Tensor, start: int, values: torch.Tensor) -> None:
-        """See `LayerLayout.scatter`."""
-        cache = self._tensors[plane]
-        position = torch.arange(start, start + values.shape[0], device=cache.device)
-        cache[block_ids[position // self.block_size], position % self.block_size] = values.to(cache.dtype)
+        super().__init__({name: PagedPlane(t, t.shape[3]) for name, t in tensors.items()})
 
 
 def flash_layout(cache: torch.Tensor) -> LayerLayout:
