@@ -149,7 +149,8 @@ class IncomingPrompt:
         with self._write_lock:
             if not self._cancelled:
                 plane.layout.decode(
-                    *(plane.name, self._blocks, start, end, self._codec, plane.spec, anchor, residual), skip=skip
+                    *(plane.name, self._blocks, start, end, self._codec, plane.spec, anchor, residual),
+                    skip=skip,
                 )
 
     def _count(self, key: PieceKey, *, anchor: bool = False, full: bool = False) -> None:
