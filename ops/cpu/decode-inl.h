@@ -15,15 +15,22 @@ HWY_BEFORE_NAMESPACE();
 namespace lynx {
 namespace HWY_NAMESPACE {
 
-// A table of 8 floats at int32 indices. `twice` holds it two times over, so that it fills the widest vector.
-template <class D, class VI>
-HWY_INLINE hn::Vec<D> LookUp8(D d, const float* twice, VI index) {
+// The value of an anchor's nibble (int32 lanes, 0..15) without its residual.
+template <class D>
+HWY_INLINE hn::Vec<D> AnchorValue(D d, const Tables& t, hn::Vec<hn::RebindToSigned<D>> nibble) {
+  const float* table = t.anchor_level.data();
 #if HWY_TARGET != HWY_SCALAR && !HWY_HAVE_SCALABLE
-  if constexpr (hn::MaxLanes(D()) >= 8) {
-    return hn::TableLookupLanes(hn::LoadU(d, twice), hn::IndicesFromVec(d, index));
+  if constexpr (hn::MaxLanes(D()) >= 16) {
+    return hn::TableLookupLanes(hn::LoadU(d, table), hn::IndicesFromVec(d, nibble));
+  } else if constexpr (hn::MaxLanes(D()) == 8) {
+    const hn::RebindToSigned<D> di;
+    const auto index = hn::IndicesFromVec(d, hn::And(nibble, hn::Set(di, 7)));
+    const auto low = hn::TableLookupLanes(hn::LoadU(d, table), index);
+    const auto high = hn::TableLookupLanes(hn::LoadU(d, table + 8), index);
+    return hn::IfThenElse(RebindMask(d, hn::Gt(nibble, hn::Set(di, 7))), high, low);
   }
 #endif
-  return hn::GatherIndex(d, twice, index);
+  return hn::GatherIndex(d, table, nibble);
 }
 
 // One row of parameters per channel; all float32 `[dim]`.
@@ -40,34 +47,6 @@ HWY_INLINE V Expand(V u, V sigma, V mu, V width, V base) {
   return hn::Add(hn::Mul(hn::Add(hn::Mul(u, sigma), mu), width), base);
 }
 
-template <class D, class VI>
-HWY_INLINE hn::Vec<D> WithSign(D d, hn::Vec<D> size, VI nibble) {
-  // Bit 3 of the anchor's nibble, moved to the top.
-  const auto sign = hn::ShiftLeft<28>(hn::And(nibble, hn::Set(hn::RebindToSigned<D>(), 8)));
-  return hn::Xor(size, hn::BitCast(d, sign));
-}
-
-// The size of the anchor: the nibble, or 15 - nibble where it is negative.
-template <class DI, class VI>
-HWY_INLINE VI AnchorSize(DI di, VI nibble) {
-  const auto negative = hn::Gt(nibble, hn::Set(di, 7));
-  return hn::And(hn::IfThenElse(negative, hn::Not(nibble), nibble), hn::Set(di, 7));
-}
-
-template <class D>
-HWY_INLINE hn::Vec<D> AnchorValue(D d, const Tables& t, hn::Vec<hn::RebindToSigned<D>> nibble) {
-  const hn::RebindToSigned<D> di;
-  return WithSign(d, LookUp8(d, t.anchor_level.data(), AnchorSize(di, nibble)), nibble);
-}
-
-template <class D>
-HWY_INLINE hn::Vec<D> FullValue(D d, const Tables& t, hn::Vec<hn::RebindToSigned<D>> nibble,
-                                hn::Vec<hn::RebindToSigned<D>> residual) {
-  const hn::RebindToSigned<D> di;
-  const auto index = hn::Or(hn::ShiftLeft<4>(AnchorSize(di, nibble)), residual);
-  return WithSign(d, hn::GatherIndex(d, t.level.data(), index), nibble);
-}
-
 // One row of codes: token j of the chunk and token j + C/2. `residual` holds codes in channel order, or is null.
 template <class D, class T, bool kFull>
 HWY_INLINE void DecodeVector(D d, const Tables& tables, const Parameters& p, const uint8_t* codes,
@@ -77,15 +56,16 @@ HWY_INLINE void DecodeVector(D d, const Tables& tables, const Parameters& p, con
   const hn::Rebind<uint8_t, D> du8;
   const auto low_bits = hn::Set(di, 15);
   const auto byte = hn::PromoteTo(di, hn::LoadU(du8, codes + c));
-  const auto a = hn::And(byte, low_bits), b = hn::ShiftRight<4>(byte);
   hn::Vec<D> u, v;
   if constexpr (kFull) {
     const auto more = hn::PromoteTo(di, hn::LoadU(du8, residual + c));
-    u = FullValue(d, tables, a, hn::And(more, low_bits));
-    v = FullValue(d, tables, b, hn::ShiftRight<4>(more));
+    const auto first_code = hn::Or(hn::ShiftLeft<4>(hn::And(byte, low_bits)), hn::And(more, low_bits));
+    const auto second_code = hn::Or(hn::AndNot(low_bits, byte), hn::ShiftRight<4>(more));
+    u = hn::GatherIndex(d, tables.level.data(), first_code);
+    v = hn::GatherIndex(d, tables.level.data(), second_code);
   } else {
-    u = AnchorValue(d, tables, a);
-    v = AnchorValue(d, tables, b);
+    u = AnchorValue(d, tables, hn::And(byte, low_bits));
+    v = AnchorValue(d, tables, hn::ShiftRight<4>(byte));
   }
   const auto sigma = hn::LoadU(d, p.sigma + c), mu = hn::LoadU(d, p.mu + c);
   const auto width = hn::LoadU(d, p.width + c), base = hn::LoadU(d, p.base + c);

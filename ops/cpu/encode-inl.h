@@ -50,30 +50,72 @@ HWY_INLINE hn::Vec<D> FromFloat16Bits(D d, VI bits) {
   return hn::PromoteTo(d, hn::BitCast(dh, hn::DemoteTo(du16, bits)));
 }
 
-// The code byte of each u in [-1, 1], in int32 lanes.
+// What a chunk's values of some channels have in common.
+template <class V>
+struct Scales {
+  V base, width, mu, sigma;
+};
+
+// The code byte of each x in int32 lanes, as the format defines it.
 template <class D, class V = hn::Vec<D>, class DI = hn::RebindToSigned<D>>
-HWY_INLINE hn::Vec<DI> Codes(D d, const Tables& t, V u) {
+HWY_NOINLINE hn::Vec<DI> ExactCodes(D d, const Tables& t, const Scales<V>& s, V x) {
   const DI di;
-  const auto size = hn::Abs(u);
-  hn::Vec<DI> magnitude;
-  bool sure = false;
-  if (HWY_LIKELY(t.fitted)) {
-    const auto x = hn::MulAdd(size, hn::Set(d, 2.0f), hn::Set(d, -1.0f));
-    auto y = hn::Set(d, t.curve[0]);
-    for (int k = 1; k <= Tables::kDegree; ++k) y = hn::MulAdd(y, x, hn::Set(d, t.curve[k]));
-    magnitude = hn::ConvertTo(di, y);
-    const auto part = hn::Sub(y, hn::ConvertTo(d, magnitude));
-    const auto off = hn::Abs(hn::Sub(part, hn::Set(d, 0.5f)));
-    sure = hn::AllTrue(d, hn::Lt(off, hn::Set(d, 0.5f - t.doubt)));
-  }
-  if (HWY_UNLIKELY(!sure)) {
-    const auto cell = hn::ConvertTo(di, hn::Mul(size, hn::Set(d, t.cells)));
-    const auto above = RebindMask(di, hn::Gt(size, hn::GatherIndex(d, t.inside.data(), cell)));
-    magnitude = hn::Add(hn::GatherIndex(di, t.below.data(), cell), hn::IfThenElseZero(above, hn::Set(di, 1)));
-  }
+  const V xn = hn::Div(hn::Sub(x, s.base), s.width);
+  const V u = hn::Div(hn::Sub(xn, s.mu), s.sigma);
+  const V size = hn::Abs(u);
+  const auto cell = hn::ConvertTo(di, hn::Mul(size, hn::Set(d, t.cells)));
+  const auto above = RebindMask(di, hn::Gt(size, hn::GatherIndex(d, t.inside.data(), cell)));
+  const auto magnitude =
+      hn::Add(hn::GatherIndex(di, t.below.data(), cell), hn::IfThenElseZero(above, hn::Set(di, 1)));
   const auto negative = RebindMask(di, hn::Lt(u, hn::Zero(d)));
   return hn::Xor(hn::Add(magnitude, hn::Set(di, kBias)), hn::IfThenElseZero(negative, hn::Set(di, 0xF0)));
 }
+
+// The same in two multiplications and a polynomial, exact wherever it is sure; else it asks ExactCodes. The code is in
+// the low byte of each lane, above it stands rubbish.
+template <class D>
+class QuickCodes {
+  using V = hn::Vec<D>;
+  using DI = hn::RebindToSigned<D>;
+
+ public:
+  QuickCodes(D d, const Tables& t, const Scales<V>& scales) : tables_(t), scales_(scales) {
+    const V one = hn::Set(d, 1.0f);
+    const V sigma_inverse = hn::Div(one, scales.sigma);
+    // 0 - base: then a value of -0 on a base of 0 gives +0, whose code is that of +0 in the format too.
+    minus_base_ = hn::Sub(hn::Zero(d), scales.base);
+    factor_ = hn::Mul(hn::Div(one, scales.width), sigma_inverse);
+    offset_ = hn::Neg(hn::Mul(scales.mu, sigma_inverse));
+    // This u and the format's are both within a few roundings, 7 * 2^-24 / sigma + 2 * 2^-24, of the true quotient.
+    error_ = hn::Mul(sigma_inverse, hn::Set(d, 9.5f / (1 << 24)));
+    sure_ = hn::Sub(hn::Set(d, 0.5f - t.doubt), hn::Mul(error_, hn::Set(d, t.slope)));
+    for (int k = 0; k <= Tables::kDegree; ++k) curve_[k] = hn::Set(d, t.curve[k]);
+  }
+
+  HWY_INLINE hn::Vec<DI> operator()(D d, V x) const {
+    const DI di;
+    const V u = hn::MulAdd(hn::Add(x, minus_base_), factor_, offset_);
+    const V size = hn::Abs(u);
+    const V at = hn::MulAdd(size, hn::Set(d, 2.0f), hn::Set(d, -1.0f));
+    V y = curve_[0];
+    for (int k = 1; k <= Tables::kDegree; ++k) y = hn::MulAdd(y, at, curve_[k]);
+    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+    const V shifter = hn::Set(d, 12582912.0f);
+    const V shifted = hn::Add(y, shifter);
+    const V off = hn::Abs(hn::Sub(y, hn::Sub(shifted, shifter)));
+    // So near 0 that its sign is open, or so near a boundary that its magnitude is.
+    const auto sure = hn::And(hn::Lt(off, sure_), hn::Gt(size, error_));
+    if (HWY_UNLIKELY(!hn::AllTrue(d, sure))) return ExactCodes(d, tables_, scales_, x);
+    const auto negative = hn::ShiftRight<31>(hn::BitCast(di, u));
+    return hn::Xor(hn::BitCast(di, shifted), hn::And(negative, hn::Set(di, 0xF0)));
+  }
+
+ private:
+  const Tables& tables_;
+  const Scales<V>& scales_;
+  V minus_base_, factor_, offset_, error_, sure_;
+  V curve_[Tables::kDegree + 1];
+};
 
 template <class D, class V = hn::Vec<D>, class DI = hn::RebindToSigned<D>>
 HWY_INLINE hn::Vec<DI> SigmaCodes(D d, const Tables& t, V reach) {
@@ -142,6 +184,40 @@ inline int TokenScaleCode(const Tables& t, int32_t bits) {
   return code;
 }
 
+// The mean of (x - base) / width over a chunk: its halves added until one is left.
+template <class D, class V = hn::Vec<D>>
+HWY_NOINLINE V Mean(D d, const float* x, int chunk, V base, V width, float* sums) {
+  const size_t lanes = hn::Lanes(d);
+  for (int t = 0; t < chunk; ++t) {
+    hn::Store(hn::Div(hn::Sub(hn::Load(d, x + t * lanes), base), width), d, sums + t * lanes);
+  }
+  for (int rest = chunk / 2; rest >= 1; rest /= 2) {
+    for (int t = 0; t < rest; ++t) {
+      hn::Store(hn::Add(hn::Load(d, sums + t * lanes), hn::Load(d, sums + (t + rest) * lanes)), d,
+                sums + t * lanes);
+    }
+  }
+  return hn::Div(hn::Load(d, sums), hn::Set(d, static_cast<float>(chunk)));
+}
+
+// The two nibbles of every code of a chunk, token j and token j + C/2 in one byte.
+template <class D, class Coder>
+HWY_INLINE void EncodeChunk(D d, const Coder& coder, const float* x, int half, size_t dim, uint8_t* upper,
+                            uint8_t* lower) {
+  const hn::RebindToSigned<D> di;
+  const hn::Rebind<uint8_t, D> du8;
+  const size_t lanes = hn::Lanes(d);
+  const auto nibble = hn::Set(di, 15), above = hn::Set(di, 0xF0);
+  for (int j = 0; j < half; ++j, x += lanes, upper += dim, lower += dim) {
+    const auto a = coder(d, hn::Load(d, x));
+    const auto b = coder(d, hn::Load(d, x + half * lanes));
+    const auto anchor = hn::Or(hn::And(hn::ShiftRight<4>(a), nibble), hn::And(b, above));
+    const auto residual = hn::Or(hn::And(a, nibble), hn::And(hn::ShiftLeft<4>(b), above));
+    hn::StoreU(hn::DemoteTo(du8, anchor), du8, upper);
+    hn::StoreU(hn::DemoteTo(du8, residual), du8, lower);
+  }
+}
+
 template <class D, class T, bool kFast>
 bool EncodeColumn(D d, const Tile& tile, const void* const* rows, size_t channel, const float* scales,
                   uint8_t* anchor, uint8_t* codes, uint8_t* residual, float* values) {
@@ -188,49 +264,27 @@ bool EncodeColumn(D d, const Tile& tile, const void* const* rows, size_t channel
 
   V width = FromFloat16Bits(d, scale_bits);
   width = hn::IfThenElse(hn::Eq(width, zero), hn::Set(d, 1.0f), width);
-  const V width_inverse = hn::Div(hn::Set(d, 1.0f), width);
   uint8_t* mus = anchor + 4 * dim + channel;
   uint8_t* sigmas = mus + chunks * dim;
   for (int n = 0; n < chunks; ++n) {
-    float* x = values + static_cast<size_t>(n) * chunk * lanes;
-    for (int t = 0; t < chunk; ++t) {
-      const V difference = hn::Sub(hn::Load(d, x + t * lanes), base);
-      hn::Store(Divide<kFast>(d, difference, width, width_inverse), d, x + t * lanes);
-    }
+    const float* x = values + static_cast<size_t>(n) * chunk * lanes;
     const V low = hn::Div(hn::Sub(hn::Load(d, lows + n * lanes), base), width);
     const V high = hn::Div(hn::Sub(hn::Load(d, highs + n * lanes), base), width);
-    V center;
-    if (tile.mean) {
-      const float* from = x;
-      for (int rest = half; rest >= 1; rest /= 2) {
-        for (int t = 0; t < rest; ++t) {
-          hn::Store(hn::Add(hn::Load(d, from + t * lanes), hn::Load(d, from + (t + rest) * lanes)), d,
-                    sums + t * lanes);
-        }
-        from = sums;
-      }
-      center = hn::Mul(hn::Div(hn::Load(d, sums), hn::Set(d, static_cast<float>(chunk))), hn::Set(d, 255.0f));
-    } else {
-      center = hn::Mul(hn::Add(low, high), hn::Set(d, 127.5f));
-    }
+    const V center = tile.mean ? hn::Mul(Mean(d, x, chunk, base, width, sums), hn::Set(d, 255.0f))
+                               : hn::Mul(hn::Add(low, high), hn::Set(d, 127.5f));
     const auto mu_code = hn::NearestInt(center);
     const V mu = hn::GatherIndex(d, tables.fraction.data(), mu_code);
     const auto sigma_code = SigmaCodes(d, tables, hn::Max(hn::Sub(high, mu), hn::Sub(mu, low)));
     const V sigma = hn::GatherIndex(d, tables.sigma.data(), sigma_code);
-    const V sigma_inverse = hn::Div(hn::Set(d, 1.0f), sigma);
     hn::StoreU(hn::DemoteTo(du8, mu_code), du8, mus + n * dim);
     hn::StoreU(hn::DemoteTo(du8, sigma_code), du8, sigmas + n * dim);
-    uint8_t* to = codes + static_cast<size_t>(n) * half * dim + channel;
-    uint8_t* rest = residual + static_cast<size_t>(n) * half * dim + channel;
-    for (int j = 0; j < half; ++j) {
-      const V first = hn::Sub(hn::Load(d, x + j * lanes), mu);
-      const V second = hn::Sub(hn::Load(d, x + (j + half) * lanes), mu);
-      const auto a = Codes(d, tables, Divide<kFast>(d, first, sigma, sigma_inverse));
-      const auto b = Codes(d, tables, Divide<kFast>(d, second, sigma, sigma_inverse));
-      const auto upper = hn::Or(hn::ShiftRight<4>(a), hn::And(b, hn::Set(di, 0xF0)));
-      const auto lower = hn::Or(hn::And(a, hn::Set(di, 15)), hn::And(hn::ShiftLeft<4>(b), hn::Set(di, 0xF0)));
-      hn::StoreU(hn::DemoteTo(du8, upper), du8, to + j * dim);
-      hn::StoreU(hn::DemoteTo(du8, lower), du8, rest + j * dim);
+    const Scales<V> parameters{base, width, mu, sigma};
+    const size_t at = static_cast<size_t>(n) * half * dim + channel;
+    if (HWY_LIKELY(tables.fitted)) {
+      EncodeChunk(d, QuickCodes<D>(d, tables, parameters), x, half, dim, codes + at, residual + at);
+    } else {
+      const auto exact = [&](D tag, V value) HWY_ATTR { return ExactCodes(tag, tables, parameters, value); };
+      EncodeChunk(d, exact, x, half, dim, codes + at, residual + at);
     }
   }
   return true;

@@ -22,11 +22,10 @@ void Fill(std::array<float, N>& to, const std::vector<float>& from) {
 Tables::Tables(double alpha, const std::vector<float>& full, const std::vector<float>& thresholds,
                const std::vector<float>& sigmas, const std::vector<float>& fractions,
                const std::vector<float>& token_scales) {
-  if (full.size() != 256 || thresholds.size() != kLevels) {
-    throw std::invalid_argument("a table has the wrong length");
-  }
-  std::copy(full.begin(), full.begin() + 128, level.begin());
-  for (int i = 0; i < 16; ++i) anchor_level[i] = level[i % 8 ? 16 * (i % 8) + kBias : 3 + kBias];
+  if (thresholds.size() != kLevels) throw std::invalid_argument("a table has the wrong length");
+  Fill(level, full);
+  // The residual in the middle of its range; above the smallest anchor 3 more.
+  for (int i = 0; i < 16; ++i) anchor_level[i] = level[16 * i + kBias + (i == 0 || i == 15 ? 3 : 0)];
   Fill(sigma, sigmas);
   Fill(fraction, fractions);
   Fill(token_scale, token_scales);
@@ -56,7 +55,7 @@ void Tables::BuildCells(const std::vector<float>& thresholds) {
 void Tables::FitCurve(double alpha) {
   // Chebyshev interpolation in double, turned into a polynomial in x = 2u - 1.
   constexpr int n = kDegree + 1;
-  const auto magnitude = [&](double u) { return kLevels * std::log1p(alpha * u) / std::log1p(alpha) + 0.5; };
+  const auto magnitude = [&](double u) { return kLevels * std::log1p(alpha * u) / std::log1p(alpha) + kBias; };
   double chebyshev[n] = {};
   for (int i = 0; i < n; ++i) {
     const double angle = M_PI * (i + 0.5) / n;
@@ -87,7 +86,8 @@ void Tables::FitCurve(double alpha) {
   }
   // Between the probes the error is hardly larger: it is smooth but for the rounding, which the constant covers.
   doubt = static_cast<float>(2 * error + 1e-4);
-  fitted = doubt < 2e-3f;
+  slope = static_cast<float>(kLevels * alpha / std::log1p(alpha));
+  fitted = doubt < 4e-3f;
 }
 
 void Tables::BuildSigmaCells() {

@@ -19,9 +19,8 @@ class Tables {
          const std::vector<float>& sigmas, const std::vector<float>& fractions,
          const std::vector<float>& token_scales);
 
-  // The value of magnitude + 7 for u >= 0; the sign of u is the sign of the value.
-  alignas(64) std::array<float, 128> level;
-  // Values of the 8 anchor codes without their residual, twice: a whole vector of 16.
+  // The value of every code byte, and of every anchor nibble without its residual.
+  alignas(64) std::array<float, 256> level;
   alignas(64) std::array<float, 16> anchor_level;
   alignas(64) std::array<float, 256> sigma;
   alignas(64) std::array<float, 256> fraction;
@@ -32,11 +31,12 @@ class Tables {
   std::vector<int32_t> below;
   std::vector<float> inside;
 
-  // Horner coefficients, highest first, of magnitude + 0.5 over 2u - 1. Farther than `doubt` from an integer its floor
-  // is the magnitude; nearer, or if `fitted` is false, the cells decide.
+  // Horner coefficients, highest first, of magnitude + 7 over 2|u| - 1. Farther than `doubt` + `slope` * (error of u)
+  // from the middle between integers its nearest integer is right; nearer, or if not `fitted`, the cells decide.
   static constexpr int kDegree = 8;
   std::array<float, kDegree + 1> curve;
   float doubt;
+  float slope;
   bool fitted;
 
   // The largest sigma code whose scale is at least `reach`: with cell = clamp(bits(reach) >> 17, first, first + 512)

@@ -47,7 +47,7 @@ HWY_INLINE hn::Vec<D> ReadValues(D d, const float* p) {
   return hn::LoadU(d, p);
 }
 
-// To nearest even. A NaN, which no valid payload gives, stays one.
+// To nearest even; not for NaN.
 template <class D>
 HWY_INLINE void WriteValues(D /*d*/, hn::Vec<D> v, Bfloat16* p) {
   const hn::Rebind<uint16_t, D> du16;
@@ -55,8 +55,7 @@ HWY_INLINE void WriteValues(D /*d*/, hn::Vec<D> v, Bfloat16* p) {
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF))));
-  rounded = hn::IfThenElse(RebindMask(du, hn::Eq(v, v)), rounded, hn::Set(du, 0x7FC0));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF))));
   hn::StoreU(hn::DemoteTo(du16, hn::BitCast(di, rounded)), du16, reinterpret_cast<uint16_t*>(p));
 }
 
