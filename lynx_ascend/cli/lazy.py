@@ -25,6 +25,7 @@ ENTRIES = {
     "demo": Entry(
         "lynx_ascend.demo.cli:app", "See it work: a real model, a long text, the codecs side by side.", "Try"
     ),
+    "bench": Entry("lynx_ascend.bench.cli:app", "Measure the codec on this machine.", "Try"),
 }
 
 

@@ -52,7 +52,9 @@ def check(plane, spec, common=None, name="lynx", first=0, threads=1):
     assert torch.equal(encoded.residual, expected.residual)
     out = torch.zeros_like(plane)
     for residual in (None, expected.residual):
-        assert cpu.decode(codec, PagedPlane.of(out), blocks, shape, spec, expected.anchor, residual, 0, threads)
+        assert cpu.decode(
+            codec, PagedPlane.of(out), blocks, shape, spec, expected.anchor, residual, 0, threads
+        )
         reference = (
             codec.decode_anchor(shape, spec, expected.anchor)
             if residual is None
@@ -146,7 +148,9 @@ def test_many_values_near_boundaries(target):
 
     bounds = thresholds(0.5)
     near = torch.cat([bounds, bounds.nextafter(torch.tensor(2.0)), bounds.nextafter(torch.tensor(-2.0))])
-    values = torch.cat([near, -near])[: 256 * 2].repeat(256 * 64 // 512 + 1)[: 256 * 64].view(256, 1, 64).clone()
+    values = (
+        torch.cat([near, -near])[: 256 * 2].repeat(256 * 64 // 512 + 1)[: 256 * 64].view(256, 1, 64).clone()
+    )
     values[0] = -1.0
     values[1] = 1.0
     check(values, K_SPEC, CodecSpec(sinks=0))

@@ -1,0 +1,27 @@
+"""`lynx-ascend bench codec`: the keys that others read, on pages as small as they get."""
+
+from __future__ import annotations
+
+import json
+
+from typer.testing import CliRunner
+
+from lynx_ascend.bench.cli import app
+from lynx_ascend.codec import cpu
+
+
+def test_the_json_has_its_keys():
+    result = CliRunner().invoke(app, ["codec", "--mb", "64", "--rounds", "1", "--threads", "1", "--json"])
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.output)
+    assert figures["memcpy_gbps"] > 0
+    assert figures["int4_torch_encode_gbps"] > 0
+    assert set(figures["backends"]) == {"torch"} | ({"cpu"} if cpu.extension() is not None else set())
+    for backend in figures["backends"].values():
+        for operation in ("encode", "decode_anchor", "decode_full"):
+            assert backend[f"{operation}_gbps"]["1"] > 0
+
+
+def test_thread_counts_are_checked():
+    result = CliRunner().invoke(app, ["codec", "--threads", "0"])
+    assert result.exit_code != 0
