@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 
+#include "hwy/cache_control.h"
 #include "values-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -200,27 +201,34 @@ HWY_NOINLINE V Mean(D d, const float* x, int chunk, V base, V width, float* sums
   return hn::Div(hn::Load(d, sums), hn::Set(d, static_cast<float>(chunk)));
 }
 
-// The two nibbles of every code of a chunk, token j and token j + C/2 in one byte.
+// The two nibbles of every code of a chunk, token j and token j + C/2 in one byte. Meanwhile memory fetches, `offset`
+// bytes from their start, the rows `next` that come later, unless that is null.
 template <class D, class Coder>
 HWY_INLINE void EncodeChunk(D d, const Coder& coder, const float* x, int half, size_t dim, uint8_t* upper,
-                            uint8_t* lower) {
+                            uint8_t* lower, const void* const* next, size_t offset) {
   const hn::RebindToSigned<D> di;
+  const hn::RebindToUnsigned<D> du;
   const hn::Rebind<uint8_t, D> du8;
   const size_t lanes = hn::Lanes(d);
   const auto nibble = hn::Set(di, 15), above = hn::Set(di, 0xF0);
   for (int j = 0; j < half; ++j, x += lanes, upper += dim, lower += dim) {
+    if (next != nullptr) {
+      hwy::Prefetch(static_cast<const uint8_t*>(next[2 * j]) + offset);
+      hwy::Prefetch(static_cast<const uint8_t*>(next[2 * j + 1]) + offset);
+    }
     const auto a = coder(d, hn::Load(d, x));
     const auto b = coder(d, hn::Load(d, x + half * lanes));
     const auto anchor = hn::Or(hn::And(hn::ShiftRight<4>(a), nibble), hn::And(b, above));
     const auto residual = hn::Or(hn::And(a, nibble), hn::And(hn::ShiftLeft<4>(b), above));
-    hn::StoreU(hn::DemoteTo(du8, anchor), du8, upper);
-    hn::StoreU(hn::DemoteTo(du8, residual), du8, lower);
+    hn::StoreU(hn::TruncateTo(du8, hn::BitCast(du, anchor)), du8, upper);
+    hn::StoreU(hn::TruncateTo(du8, hn::BitCast(du, residual)), du8, lower);
   }
 }
 
 template <class D, class T, bool kFast>
-bool EncodeColumn(D d, const Tile& tile, const void* const* rows, size_t channel, const float* scales,
-                  uint8_t* anchor, uint8_t* codes, uint8_t* residual, float* values) {
+bool EncodeColumn(D d, const Tile& tile, const void* const* rows, const void* const* next, size_t channel,
+                  const float* scales, uint8_t* anchor, uint8_t* codes, uint8_t* residual, float* values) {
+  constexpr size_t kLine = 64;
   const hn::RebindToSigned<D> di;
   const hn::Rebind<uint8_t, D> du8;
   const hn::Rebind<uint16_t, D> du16;
@@ -280,22 +288,26 @@ bool EncodeColumn(D d, const Tile& tile, const void* const* rows, size_t channel
     hn::StoreU(hn::DemoteTo(du8, sigma_code), du8, sigmas + n * dim);
     const Scales<V> parameters{base, width, mu, sigma};
     const size_t at = static_cast<size_t>(n) * half * dim + channel;
+    const size_t offset = channel * sizeof(T);
+    const void* const* later = next == nullptr || offset % kLine >= lanes * sizeof(T) ? nullptr : next + n * chunk;
     if (HWY_LIKELY(tables.fitted)) {
-      EncodeChunk(d, QuickCodes<D>(d, tables, parameters), x, half, dim, codes + at, residual + at);
+      EncodeChunk(d, QuickCodes<D>(d, tables, parameters), x, half, dim, codes + at, residual + at, later, offset);
     } else {
       const auto exact = [&](D tag, V value) HWY_ATTR { return ExactCodes(tag, tables, parameters, value); };
-      EncodeChunk(d, exact, x, half, dim, codes + at, residual + at);
+      EncodeChunk(d, exact, x, half, dim, codes + at, residual + at, later, offset);
     }
   }
   return true;
 }
 
 template <class D, class T, bool kFast>
-bool EncodeColumns(D d, const Tile& tile, const void* const* rows, const float* scales, uint8_t* anchor,
-                   uint8_t* codes, uint8_t* residual, float* values) {
+bool EncodeColumns(D d, const Tile& tile, const void* const* rows, const void* const* next, const float* scales,
+                   uint8_t* anchor, uint8_t* codes, uint8_t* residual, float* values) {
   const size_t lanes = hn::Lanes(d), dim = tile.dim;
   for (size_t channel = 0;;) {
-    if (!EncodeColumn<D, T, kFast>(d, tile, rows, channel, scales, anchor, codes, residual, values)) return false;
+    if (!EncodeColumn<D, T, kFast>(d, tile, rows, next, channel, scales, anchor, codes, residual, values)) {
+      return false;
+    }
     if (channel + lanes >= dim) return true;
     // The last vector overlaps its neighbour where the channels fill no whole number of vectors: it writes the same.
     channel = std::min(channel + lanes, dim - lanes);
@@ -303,18 +315,19 @@ bool EncodeColumns(D d, const Tile& tile, const void* const* rows, const float* 
 }
 
 template <class T, bool kFast>
-bool EncodeRows(const Tile& tile, const void* const* rows, const float* scales, uint8_t* anchor, uint8_t* codes,
-                uint8_t* residual, float* values) {
+bool EncodeRows(const Tile& tile, const void* const* rows, const void* const* next, const float* scales,
+                uint8_t* anchor, uint8_t* codes, uint8_t* residual, float* values) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> single;
   if (static_cast<size_t>(tile.dim) >= hn::Lanes(d)) {
-    return EncodeColumns<decltype(d), T, kFast>(d, tile, rows, scales, anchor, codes, residual, values);
+    return EncodeColumns<decltype(d), T, kFast>(d, tile, rows, next, scales, anchor, codes, residual, values);
   }
-  return EncodeColumns<decltype(single), T, kFast>(single, tile, rows, scales, anchor, codes, residual, values);
+  return EncodeColumns<decltype(single), T, kFast>(single, tile, rows, next, scales, anchor, codes, residual, values);
 }
 
 template <class T>
-bool EncodeTyped(const Tile& tile, const void* const* rows, uint8_t* anchor, uint8_t* residual, Scratch& scratch) {
+bool EncodeTyped(const Tile& tile, const void* const* rows, const void* const* next, uint8_t* anchor,
+                 uint8_t* residual, Scratch& scratch) {
   const hn::ScalableTag<float> d;
   const size_t lanes = hn::Lanes(d), tokens = tile.tokens, dim = tile.dim, hot = tile.Hot();
   scratch.values.resize(tokens * lanes * 2 + 2 * tile.Chunks() * lanes + 64);
@@ -338,8 +351,8 @@ bool EncodeTyped(const Tile& tile, const void* const* rows, uint8_t* anchor, uin
   const bool aside = hot > 0 || !tile.has_residual;
   if (aside) scratch.codes.resize(tokens / 2 * dim);
   uint8_t* lower = aside ? scratch.codes.data() : residual;
-  const bool done = survey.fast ? EncodeRows<T, true>(tile, rows, scales, anchor, codes, lower, values)
-                                : EncodeRows<T, false>(tile, rows, scales, anchor, codes, lower, values);
+  const bool done = survey.fast ? EncodeRows<T, true>(tile, rows, next, scales, anchor, codes, lower, values)
+                                : EncodeRows<T, false>(tile, rows, next, scales, anchor, codes, lower, values);
   if (!done) return false;
   if (!aside) return true;
   uint8_t* to_hot = codes + tokens / 2 * dim;
@@ -352,14 +365,15 @@ bool EncodeTyped(const Tile& tile, const void* const* rows, uint8_t* anchor, uin
   return true;
 }
 
-bool EncodeAny(const Tile& tile, const void* const* rows, uint8_t* anchor, uint8_t* residual, Scratch& scratch) {
+bool EncodeAny(const Tile& tile, const void* const* rows, const void* const* next, uint8_t* anchor, uint8_t* residual,
+               Scratch& scratch) {
   switch (tile.dtype) {
     case Dtype::kBfloat16:
-      return EncodeTyped<Bfloat16>(tile, rows, anchor, residual, scratch);
+      return EncodeTyped<Bfloat16>(tile, rows, next, anchor, residual, scratch);
     case Dtype::kFloat16:
-      return EncodeTyped<Float16>(tile, rows, anchor, residual, scratch);
+      return EncodeTyped<Float16>(tile, rows, next, anchor, residual, scratch);
     default:
-      return EncodeTyped<float>(tile, rows, anchor, residual, scratch);
+      return EncodeTyped<float>(tile, rows, next, anchor, residual, scratch);
   }
 }
 

@@ -15,8 +15,9 @@ namespace lynx {
 HWY_EXPORT(EncodeAny);
 HWY_EXPORT(DecodeAny);
 
-bool EncodeTile(const Tile& tile, const void* const* rows, uint8_t* anchor, uint8_t* residual, Scratch& scratch) {
-  return HWY_DYNAMIC_DISPATCH(EncodeAny)(tile, rows, anchor, residual, scratch);
+bool EncodeTile(const Tile& tile, const void* const* rows, const void* const* next, uint8_t* anchor, uint8_t* residual,
+                Scratch& scratch) {
+  return HWY_DYNAMIC_DISPATCH(EncodeAny)(tile, rows, next, anchor, residual, scratch);
 }
 
 void DecodeTile(const Tile& tile, const uint8_t* anchor, const uint8_t* residual, void* const* rows,

@@ -75,6 +75,18 @@ class Rows {
     return Part(head, at) + at % pages_.block_size * pages_.token_stride * item_;
   }
 
+  // The rows of `count` tokens; only if Direct().
+  void Fill(size_t head, int64_t token, int64_t count, void** to) const {
+    const int64_t step = pages_.token_stride * item_;
+    while (count > 0) {
+      const int64_t within = (start_ + token) % pages_.block_size;
+      const int64_t run = std::min(count, pages_.block_size - within);
+      uint8_t* row = At(head, token);
+      for (int64_t k = 0; k < run; ++k) to[k] = row + k * step;
+      to += run, token += run, count -= run;
+    }
+  }
+
   void Read(size_t head, int64_t token, void* to) const {
     if (Direct()) {
       std::memcpy(to, At(head, token), dim_ * item_);
@@ -164,7 +176,7 @@ bool FiniteScales(const uint8_t* tile, int dim) {
 
 struct Worker {
   Scratch scratch;
-  std::vector<void*> rows;
+  std::vector<void*> rows, next;
   std::vector<uint8_t> packed;
 };
 
@@ -212,18 +224,26 @@ bool EncodeSegment(const Coding& coding, const Pages& pages, const Segment& segm
     const int64_t head = i / layout.tiles, page = i % layout.tiles, first = page * coding.page;
     const Tile tile = layout.TileAt(head, page);
     worker.rows.resize(tile.tokens);
-    if (!rows.Direct()) worker.packed.resize(tile.tokens * layout.row);
-    for (int64_t t = 0; t < tile.tokens; ++t) {
-      // Sinks stand in their tile as copies of the first row that is none.
-      const int64_t token = page == 0 ? std::max(t, segment.sinks) : first + t;
-      if (rows.Direct()) {
-        worker.rows[t] = rows.At(head, token);
-      } else {
+    void** next = nullptr;
+    if (rows.Direct()) {
+      rows.Fill(head, first, tile.tokens, worker.rows.data());
+      const int64_t after = i + std::max(1, threads);
+      if (after < layout.tiles * heads && layout.TileAt(after / layout.tiles, after % layout.tiles).tokens >= tile.tokens) {
+        worker.next.resize(tile.tokens);
+        next = worker.next.data();
+        rows.Fill(after / layout.tiles, after % layout.tiles * coding.page, tile.tokens, next);
+      }
+    } else {
+      worker.packed.resize(tile.tokens * layout.row);
+      for (int64_t t = 0; t < tile.tokens; ++t) {
         worker.rows[t] = worker.packed.data() + t * layout.row;
-        rows.Read(head, token, worker.rows[t]);
+        rows.Read(head, first + t, worker.rows[t]);
       }
     }
-    if (!EncodeTile(tile, worker.rows.data(), anchor + layout.AnchorAt(head, page),
+    if (page == 0) {  // sinks stand in their tile as copies of the first row that is none
+      std::fill(worker.rows.begin(), worker.rows.begin() + segment.sinks, worker.rows[segment.sinks]);
+    }
+    if (!EncodeTile(tile, worker.rows.data(), next, anchor + layout.AnchorAt(head, page),
                     residual + layout.ResidualAt(head, page), worker.scratch)) {
       raw = true;
     }
@@ -260,18 +280,18 @@ bool DecodeSegment(const Coding& coding, const Pages& pages, const Segment& segm
     if (from >= first + tile.tokens) return;
     worker.rows.resize(tile.tokens);
     worker.packed.resize((rows.Direct() ? 1 : tile.tokens) * layout.row);
-    for (int64_t t = 0; t < tile.tokens; ++t) {
-      if (!rows.Direct()) {
-        worker.rows[t] = worker.packed.data() + t * layout.row;
-      } else {
-        worker.rows[t] = first + t < from ? worker.packed.data() : rows.At(head, first + t);
-      }
+    const int64_t dropped = std::max<int64_t>(0, from - first);
+    if (rows.Direct()) {
+      std::fill(worker.rows.begin(), worker.rows.begin() + dropped, worker.packed.data());
+      rows.Fill(head, first + dropped, tile.tokens - dropped, worker.rows.data() + dropped);
+    } else {
+      for (int64_t t = 0; t < tile.tokens; ++t) worker.rows[t] = worker.packed.data() + t * layout.row;
     }
     DecodeTile(tile, anchor + layout.AnchorAt(head, page),
                residual == nullptr ? nullptr : residual + layout.ResidualAt(head, page), worker.rows.data(),
                worker.scratch);
     if (rows.Direct()) return;
-    for (int64_t t = std::max<int64_t>(0, from - first); t < tile.tokens; ++t) {
+    for (int64_t t = dropped; t < tile.tokens; ++t) {
       rows.Write(head, first + t, worker.rows[t]);
     }
   });

@@ -48,8 +48,9 @@ struct Scratch {
   std::vector<float> parameters;
 };
 
-// rows[t]: `dim` consecutive values of token t. False: the tile must travel raw; what was written is to be dropped.
-bool EncodeTile(const Tile& tile, const void* const* rows, uint8_t* anchor, uint8_t* residual, Scratch& scratch);
+// rows[t]: `dim` consecutive values of token t. next: as many rows that will be encoded soon, or null. False: the tile must travel raw; what was written is to be dropped.
+bool EncodeTile(const Tile& tile, const void* const* rows, const void* const* next, uint8_t* anchor, uint8_t* residual,
+                Scratch& scratch);
 
 // `residual` is null where the anchor is decoded alone.
 void DecodeTile(const Tile& tile, const uint8_t* anchor, const uint8_t* residual, void* const* rows,
