@@ -228,7 +228,8 @@ bool EncodeSegment(const Coding& coding, const Pages& pages, const Segment& segm
     if (rows.Direct()) {
       rows.Fill(head, first, tile.tokens, worker.rows.data());
       const int64_t after = i + std::max(1, threads);
-      if (after < layout.tiles * heads && layout.TileAt(after / layout.tiles, after % layout.tiles).tokens >= tile.tokens) {
+      if (after < layout.tiles * heads &&
+          layout.TileAt(after / layout.tiles, after % layout.tiles).tokens >= tile.tokens) {
         worker.next.resize(tile.tokens);
         next = worker.next.data();
         rows.Fill(after / layout.tiles, after % layout.tiles * coding.page, tile.tokens, next);

@@ -57,8 +57,8 @@ Sizes SegmentSizes(const Coding& coding, const Segment& segment, Dtype dtype);
 bool EncodeSegment(const Coding& coding, const Pages& pages, const Segment& segment, uint8_t* anchor,
                    size_t anchor_size, uint8_t* residual, size_t residual_size, int threads);
 
-// Writes the tokens of the segment from `skip` on. False, with nothing written: a flag is set, a size is off or a gamma is not
-// finite, so that this is no segment without raw tiles. `residual` is null where the anchor is decoded alone.
+// Writes the tokens of the segment from `skip` on. False, with nothing written: a flag is set, a size is off or a gamma
+// is not finite, so that this is no segment without raw tiles. `residual` is null where the anchor is decoded alone.
 bool DecodeSegment(const Coding& coding, const Pages& pages, const Segment& segment, int64_t skip,
                    const uint8_t* anchor, size_t anchor_size, const uint8_t* residual, size_t residual_size,
                    int threads);

@@ -48,7 +48,8 @@ struct Scratch {
   std::vector<float> parameters;
 };
 
-// rows[t]: `dim` consecutive values of token t. next: as many rows that will be encoded soon, or null. False: the tile must travel raw; what was written is to be dropped.
+// rows[t]: `dim` consecutive values of token t. next: as many rows that will be encoded soon, or null. False: the tile
+// must travel raw; what was written is to be dropped.
 bool EncodeTile(const Tile& tile, const void* const* rows, const void* const* next, uint8_t* anchor, uint8_t* residual,
                 Scratch& scratch);
 
