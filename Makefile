@@ -42,7 +42,7 @@ $(CPU_STAMP): $(DEPS_STAMP)
 	@{ command -v c++ && test -e /usr/include/hwy/highway.h; } >/dev/null || test "$$(id -u)" != 0 \
 		|| { apt-get update -qq && apt-get install -y -qq g++ libhwy-dev; } >/dev/null || true
 	@{ $(BIN)/cmake -S ops/cpu -B build/cpu -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-		-DPython_EXECUTABLE=$(abspath $(BIN))/python --no-warn-unused-cli >/dev/null \
+		-DPython_EXECUTABLE=$(abspath $(BIN))/python -Wno-unused-cli >/dev/null \
 		&& $(BIN)/cmake --build build/cpu >build/cpu/log && $(BIN)/cmake --install build/cpu --prefix . >/dev/null; } \
 		|| { cat build/cpu/log 2>/dev/null; echo "make setup: the C++ codec does not build here; the codec runs on torch"; }
 	@mkdir -p build/cpu && touch $@
