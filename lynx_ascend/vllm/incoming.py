@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 logger = init_logger("vllm.lynx")
 
+OPEN_TIMEOUT_S = 10.0
+
 
 class IncomingPrompt:
     """A `TransferSink`. Receive threads queue pieces, the decode thread writes them to the pages.
@@ -79,8 +81,8 @@ class IncomingPrompt:
     # -- on the decode thread ----------------------------------------------------------------------------------------
 
     def _guarded(self, step: Any, key: PieceKey, payload: Any) -> None:
-        self._opened.wait()
-        if self._cancelled:
+        # Set as soon as `subscribe` has returned; the bound only keeps a fault from stopping the decode thread.
+        if not self._opened.wait(OPEN_TIMEOUT_S) or self._cancelled:
             return
         began = time.perf_counter()
         try:
