@@ -12,7 +12,7 @@ from vllm.v1.request import Request
 from lynx_ascend.codec import Codec, get_codec
 from lynx_ascend.errors import TransferError
 from lynx_ascend.vllm.metadata import LynxConnectorMetadata, LynxWorkerMetadata, Receive
-from lynx_ascend.vllm.params import RemotePrefill, parse_remote_prefill, prompt_digest
+from lynx_ascend.vllm.params import RemotePrefill, parse_remote_prefill, request_digest
 from lynx_ascend.vllm.settings import LynxSettings
 
 logger = init_logger("vllm.lynx")
@@ -101,7 +101,7 @@ class DecodeHalf:
                 f"it holds {handle.prompt_tokens} tokens, the prompt has {request.num_prompt_tokens}",
                 handle.transfer_id,
             )
-        if handle.prompt_digest != prompt_digest(request.prompt_token_ids):
+        if handle.prompt_digest != request_digest(request):
             raise TransferError("it belongs to another prompt", handle.transfer_id)
         if handle.first_token is not None and handle.first_token >= self._vocab_size:
             raise TransferError(f"its first token {handle.first_token} is no token", handle.transfer_id)

@@ -29,9 +29,28 @@ def is_lynx_request(extra_args: dict[str, Any] | None) -> bool:
     )
 
 
-def prompt_digest(token_ids: Sequence[int]) -> str:
-    """16 hex digits that identify the prompt's token ids: a reference to another prompt's KV is refused by it."""
-    return hashlib.blake2b(array("q", token_ids).tobytes(), digest_size=8).hexdigest()
+def prompt_digest(token_ids: Sequence[int], inputs: Sequence[str] = ()) -> str:
+    """16 hex digits that identify a prompt: a reference to another prompt's KV is refused by it.
+
+    Args:
+        token_ids: the prompt.
+        inputs: what shapes its KV beside the tokens, in order (see `request_digest`).
+    """
+    digest = hashlib.blake2b(array("q", token_ids).tobytes(), digest_size=8)
+    for text in inputs:
+        digest.update(b"\0" + text.encode())
+    return digest.hexdigest()
+
+
+def request_digest(request: Any) -> str:
+    """The digest of a vLLM `Request`: its tokens, its images and sounds (by content hash), its adapter.
+
+    Two prompts with different images have the same placeholder tokens, and another adapter gives other KV.
+    """
+    inputs = [f"mm:{f.mm_position.offset}:{f.identifier}" for f in request.mm_features]
+    if request.lora_request is not None:
+        inputs.append(f"lora:{request.lora_request.lora_name}")
+    return prompt_digest(request.prompt_token_ids, inputs)
 
 
 @dataclass(frozen=True, slots=True)

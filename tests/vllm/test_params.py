@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from lynx_ascend.errors import TransferError
@@ -10,6 +12,7 @@ from lynx_ascend.vllm.params import (
     parse_remote_decode,
     parse_remote_prefill,
     prompt_digest,
+    request_digest,
 )
 
 PROMPT = [1, 2, 3]
@@ -110,3 +113,27 @@ def test_the_digest_tells_prompts_apart():
     assert len({prompt_digest(prompt) for prompt in prompts}) == len(prompts)
     assert prompt_digest(tuple(PROMPT)) == prompt_digest(PROMPT)
     assert len(prompt_digest(PROMPT)) == 16
+
+
+def test_the_digest_of_a_request_knows_images_and_adapters():
+    """Prompts with other images, or the same at other places, share their placeholder tokens."""
+
+    def digest(*images, adapter=None):
+        features = [
+            SimpleNamespace(identifier=name, mm_position=SimpleNamespace(offset=offset))
+            for name, offset in images
+        ]
+        lora = None if adapter is None else SimpleNamespace(lora_name=adapter)
+        return request_digest(
+            SimpleNamespace(prompt_token_ids=PROMPT, mm_features=features, lora_request=lora)
+        )
+
+    assert digest() == prompt_digest(PROMPT)
+    others = [
+        digest(("cat", 2)),
+        digest(("dog", 2)),
+        digest(("cat", 3)),
+        digest(adapter="a"),
+        digest(adapter="b"),
+    ]
+    assert len({digest(), *others}) == 6
