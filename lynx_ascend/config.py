@@ -19,6 +19,7 @@ Positive = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+WILDCARD = ("0.0.0.0", "::", "")
 
 
 class EngineConfig(Struct, kw_only=True, forbid_unknown_fields=True):

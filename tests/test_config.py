@@ -85,4 +85,4 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_the_transfer_section_has_the_connector_s_keys():
     settings = pytest.importorskip("lynx_ascend.vllm.settings")
     known = {field.name for field in dataclasses.fields(settings.LynxSettings)}
-    assert set(TransferConfig.__struct_fields__) == known - {"host", "port"}
+    assert set(TransferConfig.__struct_fields__) == known - {"host", "announce_host", "port"}

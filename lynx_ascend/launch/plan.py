@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-from lynx_ascend.config import LOOPBACK, ClusterConfig, DecodeConfig, EngineConfig, PrefillConfig
+from lynx_ascend.config import LOOPBACK, WILDCARD, ClusterConfig, DecodeConfig, EngineConfig, PrefillConfig
 from lynx_ascend.launch.device import WORKERS, find_device
 
 CONNECTOR = "LynxConnector"
-CONNECTOR_MODULE = "lynx_ascend.vllm.connector"
 # The worker in the engine's own process: vLLM's default for CPUs puts it into another one and both spin while they wait
 # for each other, which costs half a core of the two that small machines have. For one rank only.
 EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
@@ -53,9 +52,10 @@ def transfer_config(config: ClusterConfig, role: str) -> dict[str, Any]:
         extra["token"] = config.token
     if role == "prefill":
         extra |= {"host": config.prefill.kv_host, "port": config.prefill.kv_port}
+        if config.prefill.kv_host in WILDCARD:
+            extra["announce_host"] = LOOPBACK[0]  # D runs on this machine
     return {
         "kv_connector": CONNECTOR,
-        "kv_connector_module_path": CONNECTOR_MODULE,
         "kv_role": "kv_producer" if role == "prefill" else "kv_consumer",
         "kv_connector_extra_config": extra,
     }
@@ -146,6 +146,6 @@ def _proxy(config: ClusterConfig) -> Launch:
 
 def _url(host: str, port: int) -> str:
     """Where a server that binds `host` is reached from this machine."""
-    if host in ("0.0.0.0", "::", ""):
+    if host in WILDCARD:
         host = LOOPBACK[0]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -11,7 +11,7 @@ from vllm.v1.request import Request, RequestStatus
 
 from lynx_ascend.errors import TransferError
 from lynx_ascend.vllm.metadata import Encode, LynxConnectorMetadata, Offer
-from lynx_ascend.vllm.params import RemoteDecode, RemotePrefill, parse_remote_decode, prompt_digest
+from lynx_ascend.vllm.params import RemoteDecode, RemotePrefill, parse_remote_decode, request_digest
 from lynx_ascend.vllm.settings import LynxSettings
 
 logger = init_logger("vllm.lynx")
@@ -100,10 +100,10 @@ class PrefillHalf:
         handle = RemotePrefill(
             transfer_id=prompt.transfer_id,
             generation=self._generation,
-            host=self._settings.host,
+            host=self._settings.announced_host,
             port=self._settings.port,
             prompt_tokens=request.num_prompt_tokens,
-            prompt_digest=prompt_digest(request.prompt_token_ids),
+            prompt_digest=request_digest(request),
             first_token=request.output_token_ids[0],
             codec=prompt.params.codec,
             max_draft=prompt.params.max_draft,

@@ -11,6 +11,7 @@ from lynx_ascend.errors import ConfigError
 from lynx_ascend.vllm.params import MAX_DRAFT_LIMIT
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_WILDCARD = ("0.0.0.0", "::", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,8 @@ class LynxSettings:
     """Settings of one engine; every key is optional.
 
     Attributes:
-        host: address that P's transfer listener binds and announces.
+        host: address that P's transfer listener binds.
+        announce_host: address under which decode engines reach it; None means `host`. Needed when that is a wildcard.
         port: first port of P's listener; rank r of a tensor-parallel engine listens at port + r.
         token: shared secret of both engines; required when `host` is not loopback.
         codec: default codec of requests that name none.
@@ -36,6 +38,7 @@ class LynxSettings:
     """
 
     host: str = "127.0.0.1"
+    announce_host: str | None = None
     port: int = 14579
     token: str | None = None
     codec: str = "lynx"
@@ -61,11 +64,20 @@ class LynxSettings:
             raise ConfigError(f"port must be in 1..65535, got {self.port}")
         if self.host not in _LOOPBACK and not self.token:
             raise ConfigError(f"host {self.host} is not loopback: set the same token on both engines")
+        if self.announced_host in _WILDCARD:
+            raise ConfigError(
+                f"host {self.host!r} is a wildcard: set announce_host to an address that decode engines reach"
+            )
         for name in ("staging_mb", "piece_kb", "lease_s", "deadline_s", "progress_s"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
         if self.link_mbps is not None and not self.link_mbps > 0:
             raise ConfigError(f"link_mbps must be positive or absent, got {self.link_mbps}")
+
+    @property
+    def announced_host(self) -> str:
+        """What P's answers tell decode engines to connect to."""
+        return self.announce_host if self.announce_host is not None else self.host
 
     @classmethod
     def from_extra_config(cls, extra: dict[str, Any]) -> LynxSettings:

@@ -46,7 +46,6 @@ def test_engines_on_a_cpu(tmp_path):
     transfer = json.loads(option(prefill.command, "--kv-transfer-config"))
     assert transfer == {
         "kv_connector": "LynxConnector",
-        "kv_connector_module_path": "lynx_ascend.vllm.connector",
         "kv_role": "kv_producer",
         "kv_connector_extra_config": {
             "link_mbps": 200.0,
@@ -101,7 +100,13 @@ def test_a_token_is_on_no_command_line():
     assert option(prefill.command, "--config") == "/private/prefill.yaml"
     content = json.loads(private_files(config)["prefill.yaml"])
     extra = content["kv-transfer-config"]["kv_connector_extra_config"]
-    assert extra == {"token": "secret", "host": "0.0.0.0", "port": 14579}
+    # Bound to every address, announced by one that D on this machine reaches.
+    assert extra == {
+        "token": "secret",
+        "host": "0.0.0.0",
+        "announce_host": "127.0.0.1",
+        "port": 14579,
+    }
 
 
 def test_a_wildcard_address_is_reached_through_loopback():

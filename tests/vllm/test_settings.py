@@ -64,9 +64,19 @@ def test_an_unknown_key_gets_a_hint():
         read(zzzzz=4)
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_wildcard_is_bound_but_never_announced(host):
+    with pytest.raises(ConfigError, match="announce_host"):
+        read(host=host, token="secret")
+    with pytest.raises(ConfigError, match="announce_host"):
+        read(host="10.0.0.1", token="secret", announce_host=host)
+    assert read(host=host, token="secret", announce_host="prefill-0").announced_host == "prefill-0"
+    assert read(host="10.0.0.1", token="secret").announced_host == "10.0.0.1"
+
+
 def test_values_are_converted():
     settings = read(
-        lease_s=5, allowed_hosts=["a", "b"], link_mbps=100, host="0.0.0.0", token="secret", hot_channels=None
+        lease_s=5, allowed_hosts=["a", "b"], link_mbps=100, host="10.0.0.1", token="secret", hot_channels=None
     )
     assert (settings.lease_s, settings.link_mbps) == (5.0, 100.0)
     assert isinstance(settings.lease_s, float)
