@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 from lynx_ascend.errors import ConfigError
 
 SCHEDULER = "lynx_ascend.vllm.scheduler.LynxScheduler"
-WORKERS = ("LynxCPUWorker", "LynxCUDAWorker", "LynxNPUWorker")
+WORKERS = ("LynxCPUWorker", "LynxCUDAWorker")
 
 
 def check_engine(vllm_config: Any, kv_cache_config: Any) -> None:
@@ -28,6 +29,23 @@ def check_engine(vllm_config: Any, kv_cache_config: Any) -> None:
     _check_cache(vllm_config, kv_cache_config)
     if transfer.is_kv_consumer:
         _check_decode(vllm_config)
+
+
+def check_logits_processors(processors: Iterable[Any]) -> None:
+    """Refuse logits processors on a decode engine that vLLM's verification does not apply to drafts.
+
+    Args:
+        processors: the instances that the model runner built, those of installed plugins among them.
+
+    Raises:
+        ConfigError: names the first that is not vLLM's own.
+    """
+    for processor in processors:
+        if not type(processor).__module__.startswith("vllm."):
+            raise ConfigError(
+                f"logits processor {_name(type(processor))} is not applied to drafts that are verified: remove it from "
+                "the decode engine (--logits-processors, or the package that registers it under vllm.logits_processors)"
+            )
 
 
 def _name(cls: Any) -> str:

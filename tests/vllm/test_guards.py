@@ -7,7 +7,7 @@ from types import SimpleNamespace as Space
 import pytest
 
 from lynx_ascend.errors import ConfigError
-from lynx_ascend.vllm.guards import SCHEDULER, check_engine
+from lynx_ascend.vllm.guards import SCHEDULER, check_engine, check_logits_processors
 from lynx_ascend.vllm.scheduler import LynxScheduler
 
 
@@ -92,3 +92,16 @@ def test_refused(changes, message):
 def test_more_than_one_cache_group_is_refused():
     with pytest.raises(ConfigError, match="hybrid"):
         check_engine(config(), groups(2))
+
+
+def test_logits_processors_of_others_are_refused():
+    """Those of installed packages too: vLLM loads them by entry point, and verification would skip them."""
+    from vllm.v1.sample.logits_processor import MinTokensLogitsProcessor
+
+    class Banner:
+        pass
+
+    own = MinTokensLogitsProcessor.__new__(MinTokensLogitsProcessor)
+    check_logits_processors([own])
+    with pytest.raises(ConfigError, match="Banner"):
+        check_logits_processors([own, Banner()])

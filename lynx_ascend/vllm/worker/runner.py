@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lynx_ascend.vllm.guards import check_logits_processors
 from lynx_ascend.vllm.metadata import LynxConnectorMetadata
 from lynx_ascend.vllm.sampling.coupling import Coupler
 from lynx_ascend.vllm.sampling.rejection import CoupledRejectionSampler
@@ -57,7 +58,14 @@ class LynxRunnerMixin:
 
 
 def install(runner: Any) -> None:
-    """Turn a loaded model runner into one that drafts, verifies and samples coupled."""
+    """Turn a loaded model runner into one that drafts, verifies and samples coupled.
+
+    Raises:
+        ConfigError: a decode engine has logits processors that verification would not apply.
+    """
+    transfer = runner.vllm_config.kv_transfer_config
+    if transfer is not None and transfer.is_kv_consumer:
+        check_logits_processors(runner.input_batch.logitsprocs.all)
     cls = type(runner)
     runner.__class__ = type(f"Lynx{cls.__name__}", (LynxRunnerMixin, cls), {})
     runner.lynx_coupler = Coupler(runner)
