@@ -7,7 +7,8 @@ import torch
 
 from lynx_ascend.errors import ConfigError
 from lynx_ascend.vllm.layouts import layout_of
-from lynx_ascend.vllm.layouts.flash import SeparateLayout, flash_layout
+from lynx_ascend.vllm.layouts.flash import flash_layout
+from lynx_ascend.vllm.layouts.separate import SeparateLayout
 
 BLOCKS, BLOCK, HEADS, DIM = 9, 32, 3, 64
 IDS = torch.tensor([7, 2, 5, 1])

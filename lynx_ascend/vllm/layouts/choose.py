@@ -8,7 +8,8 @@ import torch
 
 from lynx_ascend.errors import ConfigError
 from lynx_ascend.vllm.layouts.base import LayerLayout
-from lynx_ascend.vllm.layouts.flash import SeparateLayout, flash_layout
+from lynx_ascend.vllm.layouts.flash import flash_layout
+from lynx_ascend.vllm.layouts.separate import SeparateLayout
 
 
 def layout_of(cache: Any) -> LayerLayout:
