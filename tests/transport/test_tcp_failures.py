@@ -161,6 +161,28 @@ def test_heartbeats_keep_a_slow_transfer_alive(lab):
     assert lab.subscribe(client, server, out.tid)[1].wait() is None
 
 
+@pytest.mark.parametrize(
+    ("host", "port", "cause"),
+    [
+        ("127.0.0.1", 65536, "port 65536 is not in 1..65535"),
+        ("127.0.0.1", 0, "port 0 is not in 1..65535"),
+        ("127.0.0.1", 1 << 70, "is not in 1..65535"),
+        ("a" * 64, 80, "idna"),
+        ("a..b", 80, "idna"),
+        ("\ud800", 80, "idna"),
+    ],
+)
+def test_what_is_no_address_fails_at_once_and_by_name(lab, host, port, cause):
+    client, sink = lab.client(connect_timeout_s=30.0), lab.Sink()
+    client.subscribe(host, port, TransferId("0" * 32, 1), sink, bytes_max=1, deadline_s=30.0)
+    error = sink.wait(2.0)
+    assert isinstance(error, PeerUnavailableError)
+    assert f"prefill side {host}:{port}: " in str(error)
+    assert cause in str(error)
+    client.discard(host, port, TransferId("0" * 32, 1))
+    lab.until(lambda: client.stats()["links"] == 0)
+
+
 def test_silent_prefill_side(lab):
     """A peer that accepts and then says nothing."""
     client = lab.client(connect_timeout_s=0.5)

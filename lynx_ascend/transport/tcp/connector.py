@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 
-from lynx_ascend.errors import LynxError
 from lynx_ascend.stream.messages import Welcome
 from lynx_ascend.transport.tcp.config import ClientConfig
 from lynx_ascend.transport.tcp.handshake_io import greet_server
@@ -43,7 +42,9 @@ class Connector:
         self._thread.join(timeout_s)
 
     def _connect(self) -> socket.socket:
-        """As `socket.create_connection`, but notices `abandon` within 0.1 s."""
+        """As `socket.create_connection`, but notices `abandon` within 0.1 s and refuses what is no address."""
+        if not 0 < self._port < 65536:  # getaddrinfo would cut it to 16 bits
+            raise OSError(f"port {self._port} is not in 1..65535")
         problem: OSError = OSError(f"no address for {self._host}")
         for family, kind, proto, _, address in socket.getaddrinfo(
             self._host, self._port, type=socket.SOCK_STREAM
@@ -84,7 +85,7 @@ class Connector:
                     sock, token=self._config.token, layout_hash=self._config.layout_hash, role=role,
                     link=link, deadline=self.deadline,
                 )  # fmt: skip
-        except (OSError, LynxError) as error:
+        except Exception as error:  # the link must hear of any: a host name that IDNA refuses is a ValueError
             self.error = error
             with self._lock:
                 close_quietly(*self.socks)
