@@ -36,7 +36,3 @@ class CircuitBreaker:
     def record_abandoned(self) -> None:
         """The attempt ended without a verdict about the peer (its transfers were cancelled)."""
         self.probing = False
-
-    def is_open(self, now: float) -> bool:
-        """True when an attempt would be refused; changes nothing."""
-        return self.failures >= self.threshold and (now < self.open_until or self.probing)
