@@ -6,44 +6,34 @@ keeps neither torch nor the weights in memory. It prints the name of each step a
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lynx_ascend.errors import ModelError
+from lynx_ascend.models.child import run_child
 
+DEADLINE_S = 900.0  # it takes a minute on two cores
 STEPS = ("weights", "tokenizer", "write")
 
 
 def convert(gguf: Path, folder: Path, on_step: Callable[[str], None] = lambda _: None) -> None:
-    """Converts in a child process; `ModelError` with the end of its output if that fails."""
-    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    """Converts in a child process; `ModelError` with the end of its output if that fails or takes 15 minutes."""
     log = folder.with_suffix(".log")
-    with log.open("wb") as errors:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "lynx_ascend.models.convert", str(gguf), str(folder)],
-            env=os.environ | offline,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-        try:
-            assert child.stdout is not None  # because of stdout=PIPE
-            for line in child.stdout:
-                if line.strip() in STEPS:
-                    on_step(line.strip())
-            child.wait()
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-    if child.returncode:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
-        hint = "it needs torch, transformers, gguf and accelerate: pip install 'lynx-ascend[cpu]'"
-        raise ModelError(f"the conversion of {gguf.name} failed ({hint}):\n{tail}")
+
+    def tell_step() -> None:
+        seen = [line for line in log.read_text(errors="replace").splitlines() if line in STEPS]
+        if seen:
+            on_step(seen[-1])
+
+    run_child(
+        [sys.executable, "-m", "lynx_ascend.models.convert", str(gguf), str(folder)],
+        f"convert {gguf.name}",
+        log=log,
+        deadline_s=DEADLINE_S,
+        env={"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"},
+        hint="it needs torch, transformers, gguf and accelerate: pip install 'lynx-ascend[cpu]'",
+        on_tick=tell_step,
+    )
 
 
 def _convert(gguf: Path, folder: Path) -> None:

