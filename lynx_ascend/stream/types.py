@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
-from lynx_ascend.errors import ProtocolError
+from lynx_ascend.errors import ProtocolError, TransferError
 
 FaultClass = Literal["", "anchor", "residual"]
 Buffer = Any
@@ -78,7 +79,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Faults that P injects into one transfer, for tests and chaos runs only.
+    """Faults that P injects into one transfer, for tests and chaos runs only. They may come from a request, so a
+    value of a wrong type or range is refused: TransferError, which names the fault.
 
     residual_delay_s: no residual is ready until so long after the last anchor was sent.
     anchor_delay_s: no anchor is ready until so long after the subscription.
@@ -92,6 +94,19 @@ class Faults:
     corrupt_times: int = 1
     stall: FaultClass = ""
     drop_link: FaultClass = ""
+
+    def __post_init__(self) -> None:
+        for name in ("residual_delay_s", "anchor_delay_s"):
+            value: Any = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not 0 <= value < math.inf:
+                raise TransferError(f"fault {name} must be a number of seconds, got {value!r:.80}")
+        for name in ("corrupt", "stall", "drop_link"):
+            value = getattr(self, name)
+            if value not in get_args(FaultClass):
+                raise TransferError(f"fault {name} must be 'anchor', 'residual' or '', got {value!r:.80}")
+        if type(self.corrupt_times) is not int or self.corrupt_times < 0:
+            raise TransferError(f"fault corrupt_times must be a count, got {self.corrupt_times!r:.80}")
 
 
 @dataclass(slots=True)
