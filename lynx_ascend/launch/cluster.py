@@ -23,7 +23,7 @@ from lynx_ascend.launch.child import Child, LaunchError
 from lynx_ascend.launch.plan import Launch, make_plan, private_files
 from lynx_ascend.models import resolve_model
 
-POLL_S = 0.2
+POLL_S = 0.2  # an engine tells that it serves by its answer to /health alone: someone has to ask
 
 
 class Plan(Protocol):
@@ -109,8 +109,9 @@ class Cluster:
         """
         end = time.monotonic() + self.config.ready_timeout_s
         waiting = dict(self.children)
+        cancel = cancel or threading.Event()
         with httpx.Client(timeout=2.0, trust_env=False) as client:
-            while waiting and not (cancel and cancel.is_set()):
+            while waiting and not cancel.is_set():
                 self.check()
                 for name, child in list(waiting.items()):
                     if _healthy(client, child.launch.health_url):
@@ -121,7 +122,7 @@ class Cluster:
                     limit = self.config.ready_timeout_s
                     raise LaunchError(f"{name} was not ready after {limit:g} s; {_last(child)}")
                 if waiting:
-                    time.sleep(POLL_S)
+                    cancel.wait(POLL_S)
 
     def check(self) -> None:
         """`LaunchError` with the log's end if a process has ended."""

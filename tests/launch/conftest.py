@@ -23,7 +23,7 @@ print("hello from", options["name"], flush=True)
 if options.get("deaf"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if options.get("child"):
-    code = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+    code = "import signal; signal.signal(15, signal.SIG_IGN); signal.pause()"
     other = subprocess.Popen([sys.executable, "-S", "-c", code])
     print("child", other.pid, flush=True)
 if "die" in options:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +18,18 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from lynx_ascend.proxy import ProxyConfig, create_app
 
 
+class Server(uvicorn.Server):
+    """Tells when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+
 class Served:
     """An ASGI application in a thread."""
 
@@ -26,13 +37,12 @@ class Served:
         self.socket = socket.socket()
         self.socket.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
-        self.server = uvicorn.Server(
+        self.server = Server(
             uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, lifespan="on")
         )
         self.thread = threading.Thread(target=self.server.run, args=([self.socket],), daemon=True)
         self.thread.start()
-        while not self.server.started:
-            time.sleep(0.005)
+        assert self.server.listening.wait(10)
 
     def stop(self) -> None:
         self.server.should_exit = True  # it closes by itself; waiting for it would cost half a second a test
@@ -72,12 +82,12 @@ class FakeEngine:
         body = await request.json()
         self.asked.append((request.url.path, body, dict(request.headers)))
         self.busy.set()
-        end = time.monotonic() + self.delay_s
-        while time.monotonic() < end:
-            if await request.is_disconnected():
-                self.hung_up.set()
-                return Response()
-            await asyncio.sleep(0.01)
+        # The body is read: the next message can only be that the caller has hung up.
+        left = asyncio.ensure_future(request.receive())
+        if (await asyncio.wait({left}, timeout=self.delay_s))[0]:
+            self.hung_up.set()
+            return Response()
+        left.cancel()
         if self.status != 200:
             return JSONResponse({"error": {"message": f"{self.text} refuses"}}, self.status)
         if body.get("stream"):

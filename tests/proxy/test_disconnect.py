@@ -46,7 +46,9 @@ def test_between_the_events_of_d(proxy, decode):
     decode.chunks, decode.chunk_delay_s = 1000, 0.02
     leave_after(proxy, decode.busy, BODY | {"stream": True})
     assert decode.hung_up.wait(PROMPT_S)
-    time.sleep(0.05)
-    metrics = proxy.get("/metrics").text
-    assert 'lynx_proxy_requests_total{outcome="disconnected"} 1.0' in metrics
+    end = time.monotonic() + PROMPT_S  # it counts after it has hung up on D
+    while 'lynx_proxy_requests_total{outcome="disconnected"} 1.0' not in (
+        metrics := proxy.get("/metrics").text
+    ):
+        assert time.monotonic() < end
     assert "lynx_proxy_active_requests 0.0" in metrics
