@@ -46,10 +46,7 @@ class ServerConfig:
             raise ConfigError(f"port must be 0 to 65535, got {self.port}")
         if self.generation is not None and not 0 < self.generation < 1 << 32:
             raise ConfigError(f"generation must be a u32 above 0, got {self.generation}")
-        if len(self.layout_hash) > 128:
-            raise ConfigError("layout_hash may have at most 128 characters")
-        if self.token == "":
-            raise ConfigError("token must be None or not empty")
+        _check_handshake(self.layout_hash, self.token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +75,17 @@ class ClientConfig:
             self, "staging_bytes", "connect_timeout_s", "progress_timeout_s", "heartbeat_s",
             "breaker_threshold", "breaker_open_s", "link_idle_s", "close_timeout_s",
         )  # fmt: skip
-        if len(self.layout_hash) > 128:
-            raise ConfigError("layout_hash may have at most 128 characters")
-        if self.token == "":
-            raise ConfigError("token must be None or not empty")
+        _check_handshake(self.layout_hash, self.token)
 
 
 def _positive(config: object, *names: str) -> None:
     for name in names:
         if not getattr(config, name) > 0:
             raise ConfigError(f"{name} must be positive, got {getattr(config, name)}")
+
+
+def _check_handshake(layout_hash: str, token: str | None) -> None:
+    if len(layout_hash) > 128:
+        raise ConfigError("layout_hash may have at most 128 characters")
+    if token == "":
+        raise ConfigError("token must be None or not empty")
