@@ -67,7 +67,7 @@ class Welcome(Message):
 
 
 class Refused(Message):
-    """P closes the connection; `code` is version, layout, token or busy."""
+    """P closes the connection; `code` is version, layout or token."""
 
     code: Annotated[str, msgspec.Meta(max_length=32)]
     reason: Reason
