@@ -29,16 +29,13 @@ class SendQueue:
     def next(self, kind: Kind, now: float) -> SendFrame | None:
         """The oldest transfer's next frame of the class. TransferError from that transfer's credit check."""
         pending = self._pending[kind]
-        for transfer in list(pending) if len(pending) > 1 else pending:
+        for transfer in pending:
             if transfer.gate(kind) > now:
                 continue
             frame = transfer.next_frame(kind)
             if not transfer.ready[kind]:
                 pending.remove(transfer)
-            if frame is not None:
-                return frame
-            if not pending:
-                break
+            return frame
         return None
 
     def wait_s(self, now: float) -> float:

@@ -140,7 +140,7 @@ class ServerLink:
         with self._registry.lock:
             pause = self._bucket.wait_s(now)
             kind, views = (None, []) if pause else self._choose(now)
-            gate = self.queue.wait_s(now)
+            gate = self.queue.wait_s(now) if kind is None else 0.0
         if kind is None:
             if now - min(self._blocked.values(), default=now) > self._config.io_timeout_s:
                 raise TimeoutError(f"the peer took no bytes for {self._config.io_timeout_s:g} s")
