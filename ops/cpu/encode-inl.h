@@ -64,7 +64,9 @@ HWY_NOINLINE hn::Vec<DI> ExactCodes(D d, const Tables& t, const Scales<V>& s, V 
   const V xn = hn::Div(hn::Sub(x, s.base), s.width);
   const V u = hn::Div(hn::Sub(xn, s.mu), s.sigma);
   const V size = hn::Abs(u);
-  const auto cell = hn::ConvertTo(di, hn::Mul(size, hn::Set(d, t.cells)));
+  // In range by the format; the clamp is for a cache that another thread writes to meanwhile.
+  auto cell = hn::ConvertTo(di, hn::Mul(size, hn::Set(d, t.cells)));
+  cell = hn::Min(hn::Max(cell, hn::Zero(di)), hn::Set(di, static_cast<int32_t>(t.cells)));
   const auto above = RebindMask(di, hn::Gt(size, hn::GatherIndex(d, t.inside.data(), cell)));
   const auto magnitude =
       hn::Add(hn::GatherIndex(di, t.below.data(), cell), hn::IfThenElseZero(above, hn::Set(di, 1)));
@@ -280,7 +282,7 @@ bool EncodeColumn(D d, const Tile& tile, const void* const* rows, const void* co
     const V high = hn::Div(hn::Sub(hn::Load(d, highs + n * lanes), base), width);
     const V center = tile.mean ? hn::Mul(Mean(d, x, chunk, base, width, sums), hn::Set(d, 255.0f))
                                : hn::Mul(hn::Add(low, high), hn::Set(d, 127.5f));
-    const auto mu_code = hn::NearestInt(center);
+    const auto mu_code = hn::And(hn::NearestInt(center), hn::Set(di, 255));  // as it is, unless the cache changes
     const V mu = hn::GatherIndex(d, tables.fraction.data(), mu_code);
     const auto sigma_code = SigmaCodes(d, tables, hn::Max(hn::Sub(high, mu), hn::Sub(mu, low)));
     const V sigma = hn::GatherIndex(d, tables.sigma.data(), sigma_code);

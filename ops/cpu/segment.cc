@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 
 namespace lynx {
@@ -149,12 +151,20 @@ class Rows {
   size_t item_;
 };
 
+// Nothing is read or written before this: what the kernels index with is in range from here on, whoever filled the table.
 void Check(const Coding& coding, const Pages& pages, const Segment& segment) {
-  if (segment.start < 0 || segment.tokens < 1 || segment.sinks < 0 || pages.block_size < 1) {
+  if (coding.heads.empty() || coding.dim < 1) throw std::invalid_argument("a plane needs heads and channels");
+  if (coding.chunk < 2 || coding.chunk % 2 || coding.page < coding.chunk || coding.page % coding.chunk) {
+    throw std::invalid_argument("chunks are even and divide the page");
+  }
+  if (segment.start < 0 || segment.tokens < 1 || pages.block_size < 1) {
     throw std::invalid_argument("a segment needs tokens and blocks");
   }
-  if (coding.heads.empty() || coding.dim < 1 || coding.chunk < 2 || coding.page % coding.chunk) {
-    throw std::invalid_argument("chunks must divide the page");
+  if (segment.sinks < 0 || segment.sinks >= coding.chunk || (segment.sinks && segment.tokens < coding.chunk)) {
+    throw std::invalid_argument("sinks stand in the first chunk");
+  }
+  if (segment.tokens > std::numeric_limits<int64_t>::max() - segment.start) {
+    throw std::invalid_argument("the segment ends beyond all numbers");
   }
   const int64_t first = segment.start / pages.block_size;
   const int64_t last = (segment.start + segment.tokens - 1) / pages.block_size;
@@ -162,6 +172,13 @@ void Check(const Coding& coding, const Pages& pages, const Segment& segment) {
   for (int64_t i = first; i <= last; ++i) {
     if (pages.table[i] < 0 || pages.table[i] >= pages.blocks) {
       throw std::invalid_argument("the block table names a block that is not there");
+    }
+  }
+  if (pages.place == nullptr) return;
+  const int64_t packed = pages.block_size * coding.dim;
+  for (int64_t i = 0; i < packed; ++i) {
+    if (pages.place[i] < 0 || pages.place[i] >= packed) {
+      throw std::invalid_argument("a packed value has its place outside its block");
     }
   }
 }
@@ -180,7 +197,8 @@ struct Worker {
   std::vector<uint8_t> packed;
 };
 
-// Calls work(i, worker) for i in [0, count) on `threads` threads, this one among them.
+// Calls work(i, worker) for i in [0, count) on `threads` threads, this one among them; on fewer where the system has no
+// more to give.
 template <class Work>
 void Share(int64_t count, int threads, const Work& work) {
   std::atomic<int64_t> next{0};
@@ -189,7 +207,12 @@ void Share(int64_t count, int threads, const Work& work) {
     for (int64_t i; (i = next.fetch_add(1)) < count;) work(i, worker);
   };
   std::vector<std::thread> others;
-  for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i) others.emplace_back(run);
+  const int64_t wanted = std::min<int64_t>(threads, count) - 1;
+  others.reserve(std::max<int64_t>(0, wanted));
+  try {
+    while (static_cast<int64_t>(others.size()) < wanted) others.emplace_back(run);
+  } catch (const std::system_error&) {
+  }
   run();
   for (std::thread& other : others) other.join();
 }
