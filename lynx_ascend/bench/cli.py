@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from lynx_ascend.errors import ConfigError
+
+
+class Layout(StrEnum):
+    """The caches that can be measured."""
+
+    rows = "rows"
+    packed = "packed"
+
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Measure the parts on this machine.")
 
@@ -20,9 +29,14 @@ def _group() -> None:
 
 @app.command()
 def codec(
-    megabytes: int = typer.Option(768, "--mb", min=64, help="Size of the pages; far above the cache."),
+    megabytes: int = typer.Option(
+        768, "--mb", min=8, help="Size of the pages; by default far above the cache."
+    ),
     rounds: int = typer.Option(5, min=1, help="Rounds; the best of them counts."),
     threads: str = typer.Option("1,2", help="Thread counts of the codec, separated by commas."),
+    layout: Layout = typer.Option(
+        Layout.rows, help="How the cache holds its values: rows of channels, or packed."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
 ) -> None:
     """Encode and decode beside a copy and an int4 in torch: GB/s of the bf16 side."""
@@ -34,11 +48,14 @@ def codec(
         counts = ()
     if not counts or min(counts) < 1:
         raise ConfigError(f"--threads is {threads!r}; use numbers above 0, separated by commas")
-    result = run(megabytes, rounds, counts)
+    result = run(megabytes, rounds, counts, layout.value)
     if as_json:
         print(json.dumps(result, indent=2))
         return
-    table = Table(title=f"GB/s of bf16, best of {rounds} rounds, {result['machine']}", title_justify="left")
+    table = Table(
+        title=f"GB/s of bf16, best of {rounds} rounds, {layout.value}, {result['machine']}",
+        title_justify="left",
+    )
     for title in ("", "threads", "encode", "decode anchor", "decode full"):
         table.add_column(title, justify="left" if not title else "right")
     for name, figures in result["backends"].items():

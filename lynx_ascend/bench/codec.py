@@ -10,167 +10,182 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lynx_ascend.codec import K_SPEC, V_SPEC, EncodedPlane, PlaneSpec, cpu, get_codec
-from lynx_ascend.codec.base import PlaneShape
+from lynx_ascend.codec import backends as codec_backends
 from lynx_ascend.codec.pages import PagedPlane
+from lynx_ascend.codec.segment import PagedSegment
 
 _BLOCK, _HEADS, _DIM, _TOKENS = 128, 8, 128, 2048
+_PLANE_BYTES = _TOKENS * _HEADS * _DIM * 2
 _GROUP = 32  # tokens of a channel that share a scale in the int4 (KIVI's K)
 
 
 @dataclass(frozen=True)
-class Segment:
+class Coded:
     """One segment in the cache, and its bytes."""
 
-    pages: PagedPlane
-    block_ids: torch.Tensor
+    place: PagedSegment
     spec: PlaneSpec
     encoded: EncodedPlane
 
 
-class CodecBench:
-    """Segments in one large cache of blocks in random order: [blocks, 2, block, heads, dim]."""
+@dataclass(frozen=True)
+class Contender:
+    """One piece of work in every round. ``amount``: bytes of the bf16 side."""
 
-    def __init__(self, megabytes: int) -> None:
-        block_bytes = 2 * _BLOCK * _HEADS * _DIM * 2
+    key: tuple[str, ...]
+    threads: int
+    amount: int
+    work: Callable[[], object]
+
+    def gbps(self) -> float:
+        """Do it once and tell how fast."""
+        began = time.perf_counter()
+        self.work()
+        return self.amount / (time.perf_counter() - began) / 1e9
+
+
+class CodecBench:
+    """Segments in one large cache of blocks in random order.
+
+    ``rows``: ``[blocks, 2, block, heads, dim]``. ``packed``: ``[blocks, heads, 2, block * dim]``, pairs of channels of
+    32 tokens together, as caches for matrix instructions have K.
+    """
+
+    def __init__(self, megabytes: int, layout: str = "rows") -> None:
         per_segment = _TOKENS // _BLOCK
-        count = max(1, megabytes * 1_000_000 // (block_bytes * per_segment))
+        count = max(1, megabytes * 1_000_000 // (2 * _TOKENS * _HEADS * _DIM * 2))
         generator = torch.Generator().manual_seed(0)
-        cache = torch.empty(count * per_segment, 2, _BLOCK, _HEADS, _DIM, dtype=torch.bfloat16)
-        some = torch.randn(16, *cache.shape[1:], generator=generator)
+        shape = (2, _BLOCK, _HEADS, _DIM) if layout == "rows" else (_HEADS, 2, _BLOCK * _DIM)
+        cache = torch.empty(count * per_segment, *shape, dtype=torch.bfloat16)
+        place = None if layout == "rows" else _pairs_of_channels()
+        planes = [PagedPlane(cache.select(1 if place is None else 2, i), _DIM, place) for i in range(2)]
+        some = torch.randn(16 * _BLOCK, _HEADS, _DIM, generator=generator)
         some = some * some.abs()  # heavy tails and loud channels, as a K cache has them
         some[..., ::17] *= 8
-        for i, block in enumerate(cache):
-            block.copy_(some[i % 16])
-        order = torch.randperm(cache.shape[0], generator=generator)
+        for pages in planes:
+            pages.scatter(torch.arange(16), 0, some)
+        for i in range(16, len(cache)):
+            cache[i].copy_(cache[i % 16])
+        order = torch.randperm(len(cache), generator=generator)
         self.codec = get_codec("lynx")
-        self.segments: list[Segment] = []
-        self._sources = [cache[:, 0], cache[:, 1]]
-        for i in range(count):
-            ids = order[i * per_segment : (i + 1) * per_segment].contiguous()
-            for plane, spec in enumerate((K_SPEC, V_SPEC)):
-                pages = PagedPlane(cache[:, plane], _DIM)
-                self.segments.append(Segment(pages, ids, spec, self._encode_torch_or_cpu(pages, ids, spec)))
-        self.bytes = cache.numel() * 2
+        self.segments: list[Coded] = []
+        for ids in order.split(per_segment):
+            for pages, spec in zip(planes, (K_SPEC, V_SPEC), strict=True):
+                where = PagedSegment(pages, ids, 0, _TOKENS)
+                self.segments.append(Coded(where, spec, codec_backends.encode(self.codec, where, spec)))
         self._flat = cache.view(-1)
         self._copy = torch.empty_like(self._flat)
+        self.bytes = cache.numel() * 2
 
-    @property
-    def shape(self) -> PlaneShape:
-        """The shape of every segment."""
-        return PlaneShape(_TOKENS, _HEADS, _DIM, torch.bfloat16)
+    def contenders(self, threads: tuple[int, ...]) -> list[Contender]:
+        """What a round runs, in its order. Torch gets a few segments: it is slow, and its temporaries exceed the inner
+        caches anyway."""
+        few = self.segments[:8]
+        found = [
+            Contender(("memcpy",), 1, self.bytes, lambda: self._copy.copy_(self._flat)),
+            Contender(("int4",), 1, _PLANE_BYTES * len(few), lambda: _each(few, _int4)),
+        ]
+        for backend in backends():
+            segments = self.segments if backend == "cpu" else few
+            for count in threads:
+                for name, work in self._operations(backend, count).items():
+                    key = (backend, name, str(count))
+                    found.append(
+                        Contender(key, count, _PLANE_BYTES * len(segments), partial(_each, segments, work))
+                    )
+        return found
 
-    def _encode_torch_or_cpu(self, pages: PagedPlane, ids: torch.Tensor, spec: PlaneSpec) -> EncodedPlane:
-        encoded = cpu.encode(self.codec, pages, ids, self.shape, spec)
-        return encoded or self.codec.encode(pages.gather(ids, 0, _TOKENS), spec)
+    def _operations(self, backend: str, threads: int) -> dict[str, Callable[[Coded], object]]:
+        codec = self.codec
 
-    def memcpy(self) -> None:
-        """A copy of the whole cache, one thread."""
-        self._copy.copy_(self._flat)
+        def decode(coded: Coded, residual: Tensor | None) -> None:
+            place, spec, anchor = coded.place, coded.spec, coded.encoded.anchor
+            if backend == "cpu":
+                cpu.decode(codec, place, spec, anchor, residual, threads=threads)
+            elif residual is None:
+                place.scatter(codec.decode_anchor(place.shape, spec, anchor))
+            else:
+                place.scatter(codec.decode_full(place.shape, spec, anchor, residual))
 
-    def int4(self, segment: Segment) -> None:
-        """KIVI's way for K: asymmetric int4 per channel over groups of tokens, two codes a byte, in torch."""
-        rows = segment.pages.gather(segment.block_ids, 0, _TOKENS)
-        x = rows.view(_TOKENS // _GROUP, _GROUP, _HEADS, _DIM)
-        low, high = x.amin(1, keepdim=True), x.amax(1, keepdim=True)
-        scale = (high - low) / 15
-        codes = ((x - low) / scale.clamp_min(1e-8)).round_().clamp_(0, 15).to(torch.uint8)
-        _ = codes[:, : _GROUP // 2] | (codes[:, _GROUP // 2 :] << 4)
+        def encode(coded: Coded) -> None:
+            if backend == "cpu":
+                cpu.encode(codec, coded.place, coded.spec, threads)
+            else:
+                codec.encode(coded.place.gather(), coded.spec)
 
-    def encode(self, segment: Segment, backend: str, threads: int) -> None:
-        """Encode from the pages."""
-        if backend == "cpu":
-            cpu.encode(self.codec, segment.pages, segment.block_ids, self.shape, segment.spec, threads)
-        else:
-            self.codec.encode(segment.pages.gather(segment.block_ids, 0, _TOKENS), segment.spec)
-
-    def decode(self, segment: Segment, backend: str, threads: int, full: bool) -> None:
-        """Decode into the pages."""
-        coded, codec = segment.encoded, self.codec
-        residual = coded.residual if full else None
-        if backend == "cpu":
-            cpu.decode(
-                *(codec, segment.pages, segment.block_ids, self.shape, segment.spec, coded.anchor, residual),
-                threads=threads,
-            )
-            return
-        values = (
-            codec.decode_anchor(self.shape, segment.spec, coded.anchor)
-            if residual is None
-            else codec.decode_full(self.shape, segment.spec, coded.anchor, residual)
-        )
-        segment.pages.scatter(segment.block_ids, 0, values)
+        return {
+            "encode": encode,
+            "decode_anchor": lambda coded: decode(coded, None),
+            "decode_full": lambda coded: decode(coded, coded.encoded.residual),
+        }
 
 
-def run(megabytes: int = 768, rounds: int = 5, threads: tuple[int, ...] = (1, 2)) -> dict[str, Any]:
+def backends() -> list[str]:
+    """What codes planes here: ``cpu`` if it was built, and ``torch``."""
+    return ["torch"] if cpu.extension() is None else ["cpu", "torch"]
+
+
+def run(
+    megabytes: int = 768, rounds: int = 5, threads: tuple[int, ...] = (1, 2), layout: str = "rows"
+) -> dict[str, Any]:
     """Measure; the keys are those of ``lynx-ascend bench codec --json``. Sets torch's threads while it runs."""
-    bench = CodecBench(megabytes)
-    few = bench.segments[:8]  # torch is slow, and its temporaries exceed the inner caches anyway
-    plane_bytes = _TOKENS * _HEADS * _DIM * 2
+    bench = CodecBench(megabytes, layout)
+    contenders = bench.contenders(threads)
     best: dict[tuple[str, ...], float] = {}
-
-    def note(key: tuple[str, ...], amount: int, work: Callable[[], None]) -> None:
-        began = time.perf_counter()
-        work()
-        best[key] = max(best.get(key, 0.0), amount / (time.perf_counter() - began) / 1e9)
-
-    def each(segments: list[Segment], work: Callable[[Segment], None]) -> None:
-        for segment in segments:
-            work(segment)
-
-    backends = ["torch"] if cpu.extension() is None else ["cpu", "torch"]
     before = torch.get_num_threads()
     try:
         for number in range(rounds + 1):
             if number == 1:
                 best.clear()  # the first round touches memory and builds tables
-            torch.set_num_threads(1)
-            note(("memcpy",), bench.bytes, bench.memcpy)
-            note(("int4",), plane_bytes * len(few), lambda: each(few, bench.int4))
-            for backend in backends:
-                segments = bench.segments if backend == "cpu" else few
-                amount = plane_bytes * len(segments)
-                for count in threads:
-                    torch.set_num_threads(count)
-                    for name, work in _operations(bench, backend, count).items():
-                        note((backend, name, str(count)), amount, lambda s=segments, w=work: each(s, w))  # type: ignore[misc]
+            for contender in contenders:
+                torch.set_num_threads(contender.threads)
+                best[contender.key] = max(best.get(contender.key, 0.0), contender.gbps())
     finally:
         torch.set_num_threads(before)
-    return _result(best, backends, threads, bench.bytes, rounds)
-
-
-def _operations(bench: CodecBench, backend: str, threads: int) -> dict[str, Callable[[Segment], None]]:
-    return {
-        "encode": lambda s: bench.encode(s, backend, threads),
-        "decode_anchor": lambda s: bench.decode(s, backend, threads, full=False),
-        "decode_full": lambda s: bench.decode(s, backend, threads, full=True),
-    }
-
-
-def _result(
-    best: dict[tuple[str, ...], float], backends: list[str], threads: tuple[int, ...], size: int, rounds: int
-) -> dict[str, Any]:
     module = cpu.extension()
-    figures = {
-        backend: {
-            f"{name}_gbps": {str(n): round(best[backend, name, str(n)], 3) for n in threads}
-            for name in ("encode", "decode_anchor", "decode_full")
-        }
-        for backend in backends
-    }
     return {
         "machine": machine(),
         "cpu_target": None if module is None else module.target(),
-        "pages_bytes": size,
+        "layout": layout,
+        "pages_bytes": bench.bytes,
         "rounds": rounds,
         "memcpy_gbps": round(best["memcpy",], 3),
         "int4_torch_encode_gbps": round(best["int4",], 3),
-        "backends": figures,
+        "backends": {
+            backend: {
+                f"{name}_gbps": {str(n): round(best[backend, name, str(n)], 3) for n in threads}
+                for name in ("encode", "decode_anchor", "decode_full")
+            }
+            for backend in backends()
+        },
     }
+
+
+def _each(segments: list[Coded], work: Callable[[Coded], object]) -> None:
+    for segment in segments:
+        work(segment)
+
+
+def _int4(coded: Coded) -> None:
+    """KIVI's way for K: asymmetric int4 per channel over groups of tokens, two codes a byte, in torch."""
+    x = coded.place.gather().reshape(_TOKENS // _GROUP, _GROUP, _HEADS, _DIM)
+    low, high = x.amin(1, keepdim=True), x.amax(1, keepdim=True)
+    scale = (high - low) / 15
+    codes = ((x - low) / scale.clamp_min(1e-8)).round_().clamp_(0, 15).to(torch.uint8)
+    _ = codes[:, : _GROUP // 2] | (codes[:, _GROUP // 2 :] << 4)
+
+
+def _pairs_of_channels() -> Tensor:
+    token, channel = torch.arange(_BLOCK).view(-1, 1), torch.arange(_DIM)
+    group = (token // 32 * (_DIM // 2) + channel // 2) * 32 + token % 32
+    return (2 * group + channel % 2).flatten()
 
 
 def machine() -> str:

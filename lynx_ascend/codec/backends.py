@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from lynx_ascend import envs
 from lynx_ascend.codec import cpu
-from lynx_ascend.codec.base import Codec, EncodedPlane, PlaneShape
-from lynx_ascend.codec.pages import PagedPlane
+from lynx_ascend.codec.base import Codec, EncodedPlane
+from lynx_ascend.codec.segment import PagedSegment
 from lynx_ascend.codec.spec import PlaneSpec
 from lynx_ascend.errors import CodecError, ConfigError
 
@@ -27,34 +26,18 @@ def host_backend() -> str:
     return "torch"
 
 
-def encode_pages(
-    codec: Codec,
-    pages: PagedPlane,
-    block_ids: Tensor,
-    start: int,
-    end: int,
-    spec: PlaneSpec,
-    *,
-    threads: int = 1,
-) -> EncodedPlane:
-    """Encode tokens [start, end) of the sequence whose blocks are ``block_ids``, int64 ``[blocks]``.
-
-    Raises CodecError if the plane does not fit ``spec``, ``start`` starts no page or the blocks are too few.
-    """
-    shape = _shape(pages, block_ids, start, end)
+def encode(codec: Codec, segment: PagedSegment, spec: PlaneSpec, *, threads: int = 1) -> EncodedPlane:
+    """Encode a segment. Raises CodecError if it does not fit ``spec`` or starts inside a page."""
     if host_backend() == "cpu":
-        encoded = cpu.encode(codec, pages, block_ids, shape, spec, threads)
+        encoded = cpu.encode(codec, segment, spec, threads)
         if encoded is not None:
             return encoded
-    return codec.encode(pages.gather(block_ids, start, end), spec, first_token=start)
+    return codec.encode(segment.gather(), spec, first_token=segment.start)
 
 
-def decode_pages(
+def decode(
     codec: Codec,
-    pages: PagedPlane,
-    block_ids: Tensor,
-    start: int,
-    end: int,
+    segment: PagedSegment,
     spec: PlaneSpec,
     anchor: Tensor,
     residual: Tensor | None = None,
@@ -62,27 +45,18 @@ def decode_pages(
     skip: int = 0,
     threads: int = 1,
 ) -> None:
-    """Decode a segment into tokens [start + skip, end) of the sequence; all other values stay as they are.
+    """Decode into the segment's tokens but the first ``skip``; all other values stay as they are.
 
     ``residual`` None: the anchor alone. Raises CodecError, with nothing written, if the bytes do not fit the layout.
     """
-    shape = _shape(pages, block_ids, start, end)
-    if host_backend() == "cpu" and cpu.decode(
-        codec, pages, block_ids, shape, spec, anchor, residual, skip, threads
-    ):
+    if skip < 0:
+        raise CodecError(f"a segment cannot skip {skip} tokens")
+    if host_backend() == "cpu" and cpu.decode(codec, segment, spec, anchor, residual, skip, threads):
         return
-    anchor = anchor.to(pages.values.device)
+    device = segment.pages.values.device
+    anchor = anchor.to(device)
     if residual is None:
-        values = codec.decode_anchor(shape, spec, anchor)
+        values = codec.decode_anchor(segment.shape, spec, anchor)
     else:
-        values = codec.decode_full(shape, spec, anchor, residual.to(pages.values.device))
-    if skip < shape.tokens:
-        pages.scatter(block_ids, start + skip, values[skip:])
-
-
-def _shape(pages: PagedPlane, block_ids: Tensor, start: int, end: int) -> PlaneShape:
-    if block_ids.dtype != torch.int64 or block_ids.ndim != 1:
-        raise CodecError(f"a block table is int64 [blocks], not {block_ids.dtype} {tuple(block_ids.shape)}")
-    if block_ids.numel() * pages.block_size < end:
-        raise CodecError(f"{block_ids.numel()} blocks of {pages.block_size} tokens do not reach token {end}")
-    return PlaneShape(end - start, pages.heads, pages.dim, pages.values.dtype, start)
+        values = codec.decode_full(segment.shape, spec, anchor, residual.to(device))
+    segment.scatter(values, skip)

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from lynx_ascend import envs
-from lynx_ascend.codec.base import DTYPES, Codec, EncodedPlane, PlaneShape
+from lynx_ascend.codec.base import DTYPES, Codec, EncodedPlane
 from lynx_ascend.codec.companding import companding, thresholds
 from lynx_ascend.codec.lynx import LynxCodec, LynxInt4Codec
 from lynx_ascend.codec.pages import PagedPlane
 from lynx_ascend.codec.scales import fractions, sigmas, token_scales
+from lynx_ascend.codec.segment import PagedSegment
 from lynx_ascend.codec.spec import CodecSpec, PlaneSpec
 from lynx_ascend.errors import CodecError, ConfigError
 
@@ -39,36 +40,25 @@ def extension() -> Any | None:
     return module
 
 
-def encode(
-    codec: Codec, pages: PagedPlane, block_ids: Tensor, shape: PlaneShape, spec: PlaneSpec, threads: int = 1
-) -> EncodedPlane | None:
+def encode(codec: Codec, segment: PagedSegment, spec: PlaneSpec, threads: int = 1) -> EncodedPlane | None:
     """Encode straight from the pages. None: take the reference (not built, not this codec, or a raw tile)."""
     module = extension()
-    if module is None or not _handles(codec, pages, block_ids):
+    if module is None or not _handles(codec, segment, spec):
         return None
+    shape = segment.shape
     anchor = torch.empty(codec.anchor_bytes(shape, spec), dtype=torch.uint8)
     residual = torch.empty(codec.residual_bytes(shape, spec), dtype=torch.uint8)
-    done = module.encode(
-        _coding(type(codec), codec.spec, spec, shape.heads, shape.dim),
-        _pages(module, pages, block_ids),
-        *_span(codec, shape, spec),
-        anchor.data_ptr(),
-        anchor.numel(),
-        residual.data_ptr(),
-        residual.numel(),
-        threads,
-    )
+    place = _place(module, codec, segment, spec)
+    done = module.encode(*place, *_memory(anchor), *_memory(residual), threads)
     return EncodedPlane(shape, anchor, residual) if done else None
 
 
 def decode(
     codec: Codec,
-    pages: PagedPlane,
-    block_ids: Tensor,
-    shape: PlaneShape,
+    segment: PagedSegment,
     spec: PlaneSpec,
     anchor: Tensor,
-    residual: Tensor | None,
+    residual: Tensor | None = None,
     skip: int = 0,
     threads: int = 1,
 ) -> bool:
@@ -77,46 +67,43 @@ def decode(
     False, with nothing written: take the reference, which also knows what is wrong with a payload.
     """
     module = extension()
-    if module is None or not _handles(codec, pages, block_ids):
+    streams = (anchor,) if residual is None else (anchor, residual)
+    if module is None or not _handles(codec, segment, spec, *streams):
         return False
     if isinstance(codec, LynxInt4Codec):
         if residual is not None and residual.numel():
             return False
         residual = None
-    for stream in (anchor,) if residual is None else (anchor, residual):
-        if stream.dtype != torch.uint8 or stream.ndim != 1 or not stream.is_contiguous():
-            return False
-    return bool(
-        module.decode(
-            _coding(type(codec), codec.spec, spec, shape.heads, shape.dim),
-            _pages(module, pages, block_ids),
-            *_span(codec, shape, spec),
-            skip,
-            anchor.data_ptr(),
-            anchor.numel(),
-            0 if residual is None else residual.data_ptr(),
-            0 if residual is None else residual.numel(),
-            residual is not None,
-            threads,
-        )
-    )
+    place = _place(module, codec, segment, spec)
+    rest = (0, 0) if residual is None else _memory(residual)
+    return bool(module.decode(*place, skip, *_memory(anchor), *rest, residual is not None, threads))
 
 
-def _handles(codec: Codec, pages: PagedPlane, block_ids: Tensor) -> bool:
-    tensors = [pages.values, block_ids, *([] if pages.place is None else [pages.place])]
+def _handles(codec: Codec, segment: PagedSegment, spec: PlaneSpec, *streams: Tensor) -> bool:
+    """Whether the C++ codec knows the codec and may dereference what it is given."""
+    pages, ids = segment.pages, segment.block_ids
+    tensors = [pages.values, ids, *streams, *([] if pages.place is None else [pages.place])]
     return (
         isinstance(codec, LynxCodec)
-        and pages.values.dtype in DTYPES
-        and block_ids.dtype == torch.int64
-        and block_ids.is_contiguous()
+        and segment.start % codec.spec.page == 0
+        and codec.spec.page % spec.chunk == 0
+        and ids.is_contiguous()
         and all(tensor.device.type == "cpu" for tensor in tensors)
+        and all(s.dtype == torch.uint8 and s.ndim == 1 and s.is_contiguous() for s in streams)
     )
 
 
-def _span(codec: Codec, shape: PlaneShape, spec: PlaneSpec) -> tuple[int, int, int]:
-    """First token, tokens and exact sinks of a segment."""
+def _memory(stream: Tensor) -> tuple[int, int]:
+    """Address and bytes."""
+    return stream.data_ptr(), stream.numel()
+
+
+def _place(module: Any, codec: Codec, segment: PagedSegment, spec: PlaneSpec) -> tuple[Any, ...]:
+    """How the plane is coded, where it stands, and the segment: first token, tokens and exact sinks."""
+    shape = segment.shape
+    coding = _coding(type(codec), codec.spec, spec, shape.heads, shape.dim)
     sinks = codec.spec.sinks if shape.first_token == 0 and shape.tokens >= spec.chunk else 0
-    return shape.first_token, shape.tokens, sinks
+    return coding, _pages(module, segment.pages, segment.block_ids), shape.first_token, shape.tokens, sinks
 
 
 def _pages(module: Any, pages: PagedPlane, block_ids: Tensor) -> Any:
@@ -125,17 +112,17 @@ def _pages(module: Any, pages: PagedPlane, block_ids: Tensor) -> Any:
         values.stride() if pages.place is None else (values.stride(0), 0, values.stride(1), 1)
     )
     return module.Pages(
-        values.data_ptr(),
-        DTYPES.index(values.dtype),
-        block_ids.data_ptr(),
-        block_ids.numel(),
-        values.shape[0],
-        pages.block_size,
-        block,
-        head,
-        token,
-        channel,
-        0 if pages.place is None else pages.place.data_ptr(),
+        data=values.data_ptr(),
+        dtype=DTYPES.index(values.dtype),
+        table=block_ids.data_ptr(),
+        table_size=block_ids.numel(),
+        blocks=values.shape[0],
+        block_size=pages.block_size,
+        block_stride=block,
+        head_stride=head,
+        token_stride=token,
+        channel_stride=channel,
+        place=0 if pages.place is None else pages.place.data_ptr(),
     )
 
 

@@ -7,7 +7,6 @@ once per run of pages whether a tile must travel raw: one synchronisation with t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +18,7 @@ from lynx_ascend.codec.base import Codec, EncodedPlane, PlaneShape
 from lynx_ascend.codec.hot import HotChannels
 from lynx_ascend.codec.pages import PagedPlane
 from lynx_ascend.codec.registry import get_codec
+from lynx_ascend.codec.segment import PagedSegment
 from lynx_ascend.codec.spec import CodecSpec, PlaneSpec
 
 _PLANE = "Tensor? place, Tensor block_ids, int dim, int start, int end"
@@ -44,7 +44,7 @@ def encode(
     *,
     threads: int = 1,
 ) -> EncodedPlane:
-    """Encode tokens [start, end) of a sequence; see ``backends.encode_pages``."""
+    """Encode tokens [start, end) of the sequence whose blocks are ``block_ids``; see ``backends.encode``."""
     anchor, residual = torch.ops.lynx_ascend.encode(
         pages.values, pages.place, block_ids, pages.dim, start, end, *_settings(codec, spec), threads
     )
@@ -65,7 +65,7 @@ def decode(
     skip: int = 0,
     threads: int = 1,
 ) -> None:
-    """Decode into the pages, the anchor alone if ``residual`` is None; see ``backends.decode_pages``."""
+    """Decode into the pages, the anchor alone if ``residual`` is None; see ``backends.decode``."""
     place = (pages.values, pages.place, block_ids, pages.dim, start, end, skip)
     if residual is None:
         torch.ops.lynx_ascend.decode_anchor(*place, anchor, *_settings(codec, spec), threads)
@@ -109,61 +109,44 @@ def _coder(
     return codec, PlaneSpec(chunk, token_scale, alpha, mask)
 
 
-def _with_coder(pages: PagedPlane, settings: tuple[Any, ...]) -> tuple[Codec, PlaneSpec, int]:
+def _segment(arguments: tuple[Any, ...]) -> tuple[PagedSegment, list[Any]]:
+    """The segment that an operator's first arguments name, and the other arguments."""
+    values, place, block_ids, dim, start, end, *rest = arguments
+    return PagedSegment(PagedPlane(values, dim, place), block_ids, start, end), rest
+
+
+def _with_coder(pages: PagedPlane, settings: list[Any]) -> tuple[Codec, PlaneSpec, int]:
     *values, hot, threads = settings
     codec, spec = _coder(*values, None if hot is None else tuple(hot), pages.heads, pages.dim)
     return codec, spec, threads
 
 
-def _encode(
-    values: Tensor, place: Tensor | None, block_ids: Tensor, dim: int, start: int, end: int, *settings: Any
-) -> tuple[Tensor, Tensor]:
-    pages = PagedPlane(values, dim, place)
-    codec, spec, threads = _with_coder(pages, settings)
-    encoded = backends.encode_pages(codec, pages, block_ids, start, end, spec, threads=threads)
+def _encode(*arguments: Any) -> tuple[Tensor, Tensor]:
+    segment, settings = _segment(arguments)
+    codec, spec, threads = _with_coder(segment.pages, settings)
+    encoded = backends.encode(codec, segment, spec, threads=threads)
     return encoded.anchor, encoded.residual
 
 
-def _encode_meta(
-    values: Tensor, place: Tensor | None, block_ids: Tensor, dim: int, start: int, end: int, *settings: Any
-) -> tuple[Tensor, Tensor]:
+def _encode_meta(*arguments: Any) -> tuple[Tensor, Tensor]:
     """The sizes without raw tiles; how many there are depends on the values."""
-    pages = PagedPlane(values, dim, place)
-    codec, spec, _ = _with_coder(pages, settings)
-    shape = PlaneShape(end - start, pages.heads, pages.dim, values.dtype, start)
-    sizes = (codec.anchor_bytes(shape, spec), codec.residual_bytes(shape, spec))
-    anchor, residual = (values.new_empty(size, dtype=torch.uint8) for size in sizes)
+    segment, settings = _segment(arguments)
+    codec, spec, _ = _with_coder(segment.pages, settings)
+    sizes = (codec.anchor_bytes(segment.shape, spec), codec.residual_bytes(segment.shape, spec))
+    anchor, residual = (segment.pages.values.new_empty(size, dtype=torch.uint8) for size in sizes)
     return anchor, residual
 
 
-def _decode(streams: int) -> Callable[..., None]:
-    def decode_streams(
-        values: Tensor,
-        place: Tensor | None,
-        block_ids: Tensor,
-        dim: int,
-        start: int,
-        end: int,
-        skip: int,
-        *rest: Any,
-    ) -> None:
-        anchor, *residual = rest[:streams]
-        pages = PagedPlane(values, dim, place)
-        codec, spec, threads = _with_coder(pages, rest[streams:])
-        backends.decode_pages(
-            codec,
-            pages,
-            block_ids,
-            start,
-            end,
-            spec,
-            anchor,
-            residual[0] if residual else None,
-            skip=skip,
-            threads=threads,
-        )
+def _decode_anchor(*arguments: Any) -> None:
+    segment, (skip, anchor, *settings) = _segment(arguments)
+    codec, spec, threads = _with_coder(segment.pages, settings)
+    backends.decode(codec, segment, spec, anchor, skip=skip, threads=threads)
 
-    return decode_streams
+
+def _decode_full(*arguments: Any) -> None:
+    segment, (skip, anchor, residual, *settings) = _segment(arguments)
+    codec, spec, threads = _with_coder(segment.pages, settings)
+    backends.decode(codec, segment, spec, anchor, residual, skip=skip, threads=threads)
 
 
 def _decode_meta(*_: Any) -> None:
@@ -172,8 +155,8 @@ def _decode_meta(*_: Any) -> None:
 
 for _device in ("CPU", "CUDA"):
     _LIBRARY.impl("encode", _encode, _device)
-    _LIBRARY.impl("decode_anchor", _decode(1), _device)
-    _LIBRARY.impl("decode_full", _decode(2), _device)
+    _LIBRARY.impl("decode_anchor", _decode_anchor, _device)
+    _LIBRARY.impl("decode_full", _decode_full, _device)
 _LIBRARY.impl("encode", _encode_meta, "Meta")
 _LIBRARY.impl("decode_anchor", _decode_meta, "Meta")
 _LIBRARY.impl("decode_full", _decode_meta, "Meta")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 from lynx_ascend.bench.cli import app
 from lynx_ascend.codec import cpu
 
 
-def test_the_json_has_its_keys():
-    result = CliRunner().invoke(app, ["codec", "--mb", "64", "--rounds", "1", "--threads", "1", "--json"])
+@pytest.mark.parametrize("layout", ["rows", "packed"])
+def test_the_json_has_its_keys(layout):
+    options = ["--mb", "8", "--rounds", "1", "--threads", "1", "--layout", layout, "--json"]
+    result = CliRunner().invoke(app, ["codec", *options])
     assert result.exit_code == 0, result.output
     figures = json.loads(result.output)
+    assert figures["layout"] == layout
     assert figures["memcpy_gbps"] > 0
     assert figures["int4_torch_encode_gbps"] > 0
     assert set(figures["backends"]) == {"torch"} | ({"cpu"} if cpu.extension() is not None else set())

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lynx_ascend.codec import K_SPEC, V_SPEC, CodecSpec, PlaneShape, cpu, get_codec
-from lynx_ascend.codec.backends import decode_pages, encode_pages
+from lynx_ascend.codec import K_SPEC, V_SPEC, CodecSpec, PlaneShape, backends, cpu, get_codec
 from lynx_ascend.codec.pages import PagedPlane
+from lynx_ascend.codec.segment import PagedSegment
 from lynx_ascend.errors import CodecError
 
 from .golden import SPEC, cases
@@ -19,7 +19,6 @@ from .planes import laplacian, same_bits, uneven
 MODULE = cpu.extension()
 TARGETS = MODULE.targets() if MODULE is not None else []
 built = pytest.mark.skipif(MODULE is None, reason="the C++ codec is not built")
-ONE_BLOCK = torch.zeros(1, dtype=torch.int64)
 
 
 def test_the_extension_is_there_where_it_must_be():
@@ -45,16 +44,15 @@ def check(plane, spec, common=None, name="lynx", first=0, threads=1):
     blocks = torch.zeros(first // max(1, shape.tokens) + 2, dtype=torch.int64)
     if first:
         assert first % shape.tokens == 0
-    pages = PagedPlane.of(plane)
-    encoded = cpu.encode(codec, pages, blocks, shape, spec, threads)
+    end = first + shape.tokens
+    encoded = cpu.encode(codec, PagedSegment(PagedPlane.of(plane), blocks, first, end), spec, threads)
     assert encoded is not None
     assert torch.equal(encoded.anchor, expected.anchor)
     assert torch.equal(encoded.residual, expected.residual)
     out = torch.zeros_like(plane)
+    target = PagedSegment(PagedPlane.of(out), blocks, first, end)
     for residual in (None, expected.residual):
-        assert cpu.decode(
-            codec, PagedPlane.of(out), blocks, shape, spec, expected.anchor, residual, 0, threads
-        )
+        assert cpu.decode(codec, target, spec, expected.anchor, residual, 0, threads)
         reference = (
             codec.decode_anchor(shape, spec, expected.anchor)
             if residual is None
@@ -86,7 +84,7 @@ def test_uneven_hot_channels(target, dim, name):
     codec, spec = get_codec(name), replace(K_SPEC, hot=uneven(4, dim))
     expected = codec.encode(plane, spec)
     check(plane, spec, name=name) if name == "lynx" else None
-    encoded = cpu.encode(codec, PagedPlane.of(plane), ONE_BLOCK, expected.shape, spec)
+    encoded = cpu.encode(codec, PagedSegment.of(plane), spec)
     assert torch.equal(encoded.anchor, expected.anchor)
     assert torch.equal(encoded.residual, expected.residual)
 
@@ -167,12 +165,12 @@ def test_threads(threads):
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_golden_payloads(target, case):
     expected = case.encode()
-    codec, pages = get_codec("lynx", SPEC), PagedPlane.of(case.plane)
-    encoded = encode_pages(codec, pages, ONE_BLOCK, 0, 103, case.spec)
+    codec = get_codec("lynx", SPEC)
+    encoded = backends.encode(codec, PagedSegment.of(case.plane), case.spec)
     assert torch.equal(encoded.anchor, expected.anchor)
     assert torch.equal(encoded.residual, expected.residual)
     out = torch.zeros_like(case.plane)
-    decode_pages(codec, PagedPlane.of(out), ONE_BLOCK, 0, 103, case.spec, encoded.anchor, encoded.residual)
+    backends.decode(codec, PagedSegment.of(out), case.spec, encoded.anchor, encoded.residual)
     assert same_bits(out, codec.decode_full(expected.shape, case.spec, expected.anchor, expected.residual))
 
 
@@ -208,7 +206,8 @@ def test_pages(kind, dtype, span):
     pages.scatter(ids, 0, plane)
     codec = get_codec("lynx")
     expected = codec.encode(plane[start:end], V_SPEC, first_token=start)
-    encoded = cpu.encode(codec, pages, ids, expected.shape, V_SPEC)
+    segment = PagedSegment(pages, ids, start, end)
+    encoded = cpu.encode(codec, segment, V_SPEC)
     assert torch.equal(encoded.anchor, expected.anchor)
     assert torch.equal(encoded.residual, expected.residual)
     for residual in (None, expected.residual):
@@ -221,33 +220,33 @@ def test_pages(kind, dtype, span):
             else codec.decode_full(shape, V_SPEC, expected.anchor, residual)
         )
         wanted.scatter(ids, start + skip, decoded[skip:])
-        assert cpu.decode(codec, pages, ids, shape, V_SPEC, expected.anchor, residual, skip)
+        assert cpu.decode(codec, segment, V_SPEC, expected.anchor, residual, skip)
         assert same_bits(pages.values, wanted.values)
 
 
 @built
 def test_what_it_leaves_to_the_reference():
     plane = laplacian(300, 2, 64)
-    codec, pages = get_codec("lynx"), PagedPlane.of(plane)
-    shape, good = PlaneShape.of(plane), codec.encode(plane, K_SPEC)
+    codec, segment = get_codec("lynx"), PagedSegment.of(plane)
+    good = codec.encode(plane, K_SPEC)
     plane[270, 1, 3] = torch.nan
-    assert cpu.encode(codec, pages, ONE_BLOCK, shape, K_SPEC) is None
-    raw = encode_pages(codec, pages, ONE_BLOCK, 0, 300, K_SPEC)
+    assert cpu.encode(codec, segment, K_SPEC) is None
+    raw = backends.encode(codec, segment, K_SPEC)
     assert torch.equal(raw.anchor, codec.encode(plane, K_SPEC).anchor)
     before = plane.clone()
-    assert not cpu.decode(codec, pages, ONE_BLOCK, shape, K_SPEC, raw.anchor, raw.residual)
-    assert not cpu.decode(codec, pages, ONE_BLOCK, shape, K_SPEC, good.anchor[:-1], None)
-    assert not cpu.decode(codec, pages, ONE_BLOCK, shape, K_SPEC, good.anchor, good.residual[:-1])
+    assert not cpu.decode(codec, segment, K_SPEC, raw.anchor, raw.residual)
+    assert not cpu.decode(codec, segment, K_SPEC, good.anchor[:-1], None)
+    assert not cpu.decode(codec, segment, K_SPEC, good.anchor, good.residual[:-1])
     flagged = good.anchor.clone()
     flagged[1] = 2
-    assert not cpu.decode(codec, pages, ONE_BLOCK, shape, K_SPEC, flagged, None)
+    assert not cpu.decode(codec, segment, K_SPEC, flagged, None)
     with pytest.raises(CodecError, match="flag"):
-        decode_pages(codec, pages, ONE_BLOCK, 0, 300, K_SPEC, flagged)
+        backends.decode(codec, segment, K_SPEC, flagged)
     broken = good.anchor.clone()
     broken[64 + (4 + 12) * 256 :][:2] = torch.tensor([0, 0x7C], dtype=torch.uint8)  # an infinite minimum
-    assert not cpu.decode(codec, pages, ONE_BLOCK, shape, K_SPEC, broken, None)
+    assert not cpu.decode(codec, segment, K_SPEC, broken, None)
     assert same_bits(plane, before)
-    assert cpu.encode(get_codec("int8"), pages, ONE_BLOCK, shape, K_SPEC) is None
+    assert cpu.encode(get_codec("int8"), segment, K_SPEC) is None
 
 
 @built
@@ -257,12 +256,63 @@ def test_a_received_buffer_need_not_be_aligned():
     good = codec.encode(plane, K_SPEC)
     moved = [torch.cat((torch.zeros(1, dtype=torch.uint8), s))[1:] for s in (good.anchor, good.residual)]
     out = torch.zeros_like(plane)
-    assert cpu.decode(codec, PagedPlane.of(out), ONE_BLOCK, good.shape, K_SPEC, *moved)
+    assert cpu.decode(codec, PagedSegment.of(out), K_SPEC, *moved)
     assert same_bits(out, codec.decode_full(good.shape, K_SPEC, good.anchor, good.residual))
 
 
-@pytest.mark.parametrize("ids", [[0, 20], [0]])
-def test_blocks_that_are_not_there_are_refused(ids):
-    pages = PagedPlane(torch.zeros(20, 48, 2, 8), 8)
-    with pytest.raises((CodecError, ValueError, IndexError)):
-        encode_pages(get_codec("lynx"), pages, torch.tensor(ids) * 1, 0, 96, K_SPEC)
+@built
+def test_streams_of_another_device_are_left_to_the_reference():
+    plane = laplacian(300, 2, 64)
+    codec, segment = get_codec("lynx"), PagedSegment.of(plane)
+    good = codec.encode(plane, K_SPEC)
+    before = plane.clone()
+    assert not cpu.decode(codec, segment, K_SPEC, good.anchor.to("meta"), good.residual)
+    assert not cpu.decode(codec, segment, K_SPEC, good.anchor, good.residual.to("meta"))
+    assert same_bits(plane, before)
+
+
+@built
+def test_settings_that_no_segment_has_are_left_to_the_reference():
+    plane = laplacian(300, 2, 64)
+    codec, inside = get_codec("lynx"), PagedSegment(PagedPlane.of(plane), torch.tensor([0, 0]), 100, 400)
+    good = codec.encode(plane, K_SPEC)
+    assert cpu.encode(codec, inside, K_SPEC) is None
+    with pytest.raises(CodecError, match="inside a page"):
+        backends.encode(codec, inside, K_SPEC)
+    with pytest.raises(CodecError, match="inside a page"):
+        backends.decode(codec, inside, K_SPEC, good.anchor, good.residual)
+    with pytest.raises(CodecError, match="do not divide"):
+        backends.decode(get_codec("lynx", CodecSpec(page=96)), PagedSegment.of(plane), V_SPEC, good.anchor)
+
+
+@built
+@pytest.mark.parametrize("change", [{"table": [0, 20]}, {"table": [0, -1]}, {"place": -1}, {"place": 48 * 8}])
+def test_the_extension_itself_checks_what_it_indexes_with(change):
+    """Whatever Python let through: a block or a place that is not there is refused before anything is touched."""
+    table, place = torch.tensor(change.get("table", [0, 1])), torch.arange(48 * 8)
+    place[17] = change.get("place", 17)
+    values = torch.zeros(20, 2, 48 * 8)
+    where = MODULE.Pages(
+        values.data_ptr(), 2, table.data_ptr(), 2, 20, 48, 2 * 48 * 8, 48 * 8, 0, 1, place.data_ptr()
+    )
+    codec, spec, sizes = get_codec("lynx"), K_SPEC, PlaneShape(96, 2, 8, torch.float32)
+    coding = cpu._coding(type(codec), codec.spec, spec, 2, 8)
+    anchor = torch.zeros(codec.anchor_bytes(sizes, spec), dtype=torch.uint8)
+    residual = torch.zeros(codec.residual_bytes(sizes, spec), dtype=torch.uint8)
+    streams = (anchor.data_ptr(), anchor.numel(), residual.data_ptr(), residual.numel())
+    with pytest.raises(ValueError, match=r"not there|outside its block"):
+        MODULE.encode(coding, where, 0, 96, 4, *streams, 1)
+    with pytest.raises(ValueError, match=r"not there|outside its block"):
+        MODULE.decode(coding, where, 0, 96, 4, 0, *streams, True, 1)
+    assert not values.any()
+
+
+@built
+@pytest.mark.parametrize(("tokens", "sinks"), [(96, 32), (96, -1), (2, 4), (0, 0), (2**63 - 1, 0)])
+def test_the_extension_itself_checks_the_span(tokens, sinks):
+    table, values = torch.tensor([0, 1]), torch.zeros(2, 48, 2, 8)
+    where = MODULE.Pages(values.data_ptr(), 2, table.data_ptr(), 2, 2, 48, 48 * 16, 8, 16, 1, 0)
+    codec = get_codec("lynx")
+    coding = cpu._coding(type(codec), codec.spec, K_SPEC, 2, 8)
+    with pytest.raises(ValueError, match=r"sinks|tokens|beyond|shorter"):
+        MODULE.encode(coding, where, 1 if tokens > 96 else 0, tokens, sinks, 0, 0, 0, 0, 1)
