@@ -18,6 +18,10 @@ from lynx_ascend.proxy.upstream import Reply, Upstream
 
 log = logging.getLogger(__name__)
 
+# How long a call to D is left open although its client has gone: D's front end must have read the request to know, when
+# we hang up, that P holds its KV. It then tells P to drop it; else P keeps it until its lease ends.
+HAND_OVER_S = 0.5
+
 
 def error_content(message: str, kind: str, status: int) -> bytes:
     """An error in the shape of the OpenAI API."""
@@ -35,6 +39,7 @@ class Relay(Response):
         self._path, self._body, self._sent = path, body, headers
         self._id = headers["x-request-id"]
         self._started = False
+        self._handed_over_at: float | None = None  # when D has surely read of the KV that P keeps
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         work = asyncio.create_task(self._work(send))
@@ -48,6 +53,8 @@ class Relay(Response):
                 outcome = work.result()
             elif gone.done():
                 outcome = "disconnected"
+                if self._handed_over_at is not None:
+                    await asyncio.wait({work}, timeout=max(0.0, self._handed_over_at - time.monotonic()))
             else:
                 outcome = "timed_out"
         finally:
@@ -66,6 +73,8 @@ class Relay(Response):
             return "refused"
         try:
             asked = decode_body(self._body, answer)
+            if answer:
+                self._handed_over_at = time.monotonic() + HAND_OVER_S
             async with self._upstream.ask_decode(self._path, asked, self._sent) as response:
                 await self._start(send, response)
                 async for block in response.aiter_raw():

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+
+from lynx_ascend.proxy import ProxyConfig
+from lynx_ascend.proxy.relay import Relay
+from lynx_ascend.proxy.stats import ProxyStats
+from lynx_ascend.proxy.upstream import Upstream
 
 BODY = {"model": "m", "prompt": "hi", "max_tokens": 8}
 PROMPT_S = 1.0
@@ -52,3 +59,44 @@ def test_between_the_events_of_d(proxy, decode):
     ):
         assert time.monotonic() < end
     assert "lynx_proxy_active_requests 0.0" in metrics
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_d_learns_of_the_kv_that_p_keeps_before_it_is_hung_up_on(prefill, decode, kept):
+    """The client leaves just as P has answered. D is slow to read, and only what it has read can it give back to P."""
+    if not kept:
+        prefill.params = None
+
+    async def relay() -> tuple[list[str], float]:
+        gone, seen = asyncio.Event(), []
+
+        class SlowToRead(Upstream):
+            @asynccontextmanager
+            async def ask_decode(self, path, body, headers):
+                gone.set()
+                begin = time.monotonic()
+                try:
+                    await asyncio.sleep(0.1)
+                    seen.append("read")
+                    await asyncio.sleep(30)
+                    yield
+                finally:
+                    seen.append("hung up on")
+                    self.open_s = time.monotonic() - begin
+
+        async def receive():
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            raise AssertionError("nobody is there")
+
+        upstream = SlowToRead(ProxyConfig(prefill=(prefill.url,), decode=(decode.url,)))
+        relay = Relay(upstream, ProxyStats(), "/v1/completions", BODY, {"x-request-id": "1"})
+        await relay({}, receive, send)
+        await upstream.close()
+        return seen, upstream.open_s
+
+    seen, open_s = asyncio.run(relay())
+    assert seen == (["read", "hung up on"] if kept else ["hung up on"])
+    assert open_s < PROMPT_S
