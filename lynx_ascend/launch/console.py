@@ -16,14 +16,16 @@ from lynx_ascend.config import ClusterConfig
 from lynx_ascend.errors import LynxError
 from lynx_ascend.launch.cluster import Cluster, Plan
 from lynx_ascend.launch.plan import make_plan
+from lynx_ascend.models import resolve_model
 
 COLOURS = {"prefill": "cyan", "decode": "magenta", "proxy": "green"}
 
 
 def command_lines(config: ClusterConfig) -> str:
-    """What `run` would start, to be read or pasted; a token's file is named but not written."""
+    """What `run` would start, to be read or pasted; nothing is prepared, a token's file is named but not written."""
+    model = resolve_model(config.model, prepare=False)
     blocks = []
-    for launch in make_plan(config, config.model, Path("PRIVATE")):
+    for launch in make_plan(config, model, Path("PRIVATE")):
         env = " ".join(f"{key}={shlex.quote(value)}" for key, value in launch.env.items())
         blocks.append(f"# {launch.name}\n{env} {shlex.join(launch.command)}")
     return "\n\n".join(blocks)

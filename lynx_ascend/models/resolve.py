@@ -9,10 +9,13 @@ from lynx_ascend.models import catalog
 from lynx_ascend.models.prepare import is_prepared, model_folder, prepare_model
 
 
-def resolve_model(name_or_path: str, *, quiet: bool = False) -> str:
-    """A known name is prepared if need be; an existing path stays; the rest is a hub id."""
+def resolve_model(name_or_path: str, *, prepare: bool = True, quiet: bool = False) -> str:
+    """A known name is its folder; an existing path stays; the rest is a hub id.
+
+    prepare: make the folder of a known name if need be. `ModelError` if that fails, or if a path is not there.
+    """
     if name_or_path in catalog.CATALOG:
-        return str(prepare_model(name_or_path, quiet=quiet))
+        return str(prepare_model(name_or_path, quiet=quiet) if prepare else model_folder(name_or_path))
     path = Path(name_or_path).expanduser()
     if path.exists():
         return str(path.absolute())

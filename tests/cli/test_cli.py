@@ -42,12 +42,14 @@ def test_importing_needs_neither_torch_nor_an_engine(module):
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_the_example_can_be_used_and_checked(tmp_path):
+def test_the_example_can_be_used_and_checked(tmp_path, cache):
     example = run(app, ["up", "--example"])
     (file := tmp_path / "lynx.yaml").write_text(example.output)
     checked = run(app, ["up", "-f", str(file), "--check"])
     assert checked.exit_code == 0
     assert "--worker-cls lynx_ascend.vllm.worker." in checked.output
+    assert f"--model {cache / 'models' / 'smollm2'} --served-model-name smollm2" in checked.output
+    assert not cache.exists()
 
 
 def test_models(cache):

@@ -98,9 +98,11 @@ def test_several_at_once_make_it_once(index):
     assert index.conversions == 1
 
 
-def test_resolve(index, tmp_path):
+def test_resolve(index, cache, tmp_path):
     with pytest.raises(ModelError, match="lynx-ascend model prepare tiny"):
         model_path("tiny")
+    assert resolve_model("tiny", prepare=False) == str(cache / "models" / "tiny")
+    assert index.downloads == 0
     assert resolve_model("tiny", quiet=True) == str(model_path("tiny"))
     assert resolve_model(str(tmp_path)) == str(tmp_path)
     assert resolve_model("owner/name") == "owner/name"
