@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from bisect import insort
 
-from lynx_ascend.stream.outgoing import OutgoingState, SendFrame
+from lynx_ascend.stream.outgoing import OutgoingState
+from lynx_ascend.stream.send_frame import SendFrame
 from lynx_ascend.stream.types import Kind
 
 

@@ -3,7 +3,7 @@
 from lynx_ascend.transport.tcp.client import TransferClient
 from lynx_ascend.transport.tcp.config import ClientConfig, ServerConfig
 from lynx_ascend.transport.tcp.incoming_transfer import IncomingTransfer
-from lynx_ascend.transport.tcp.registry import OutgoingTransfer
+from lynx_ascend.transport.tcp.outgoing_transfer import OutgoingTransfer
 from lynx_ascend.transport.tcp.server import TransferServer
 
 __all__ = [

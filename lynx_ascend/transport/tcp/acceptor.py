@@ -12,7 +12,8 @@ from collections.abc import Callable
 from lynx_ascend.errors import LynxError
 from lynx_ascend.transport.tcp.config import ServerConfig
 from lynx_ascend.transport.tcp.handshake_io import greet_client
-from lynx_ascend.transport.tcp.sockets import Wakeup, close_quietly, tune
+from lynx_ascend.transport.tcp.sockets import close_quietly, tune
+from lynx_ascend.transport.tcp.wakeup import Wakeup
 
 log = logging.getLogger(__name__)
 LinkSockets = tuple[socket.socket, socket.socket, socket.socket]

@@ -22,7 +22,8 @@ from lynx_ascend.stream import messages as m
 from lynx_ascend.stream.breaker import CircuitBreaker
 from lynx_ascend.transport.tcp.connector import Connector
 from lynx_ascend.transport.tcp.receiver import Receiver
-from lynx_ascend.transport.tcp.sockets import Wakeup, close_quietly
+from lynx_ascend.transport.tcp.sockets import close_quietly
+from lynx_ascend.transport.tcp.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from lynx_ascend.transport.tcp.client import ClientCore

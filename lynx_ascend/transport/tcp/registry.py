@@ -11,10 +11,12 @@ from lynx_ascend.errors import DeadlineError, ProtocolError, TransferError
 from lynx_ascend.stream import messages as m
 from lynx_ascend.stream.frames import MAX_PAYLOAD, as_bytes_view, crc32c
 from lynx_ascend.stream.leases import LeaseTable
-from lynx_ascend.stream.outgoing import OutgoingState, SendFrame, SendState, StagedPayload
+from lynx_ascend.stream.outgoing import OutgoingState, SendState, StagedPayload
+from lynx_ascend.stream.send_frame import SendFrame
 from lynx_ascend.stream.send_queue import SendQueue
 from lynx_ascend.stream.staging import StagingBudget
 from lynx_ascend.stream.types import Buffer, Faults, Kind, Piece, PieceKey, TransferId
+from lynx_ascend.transport.tcp.outgoing_transfer import OutgoingTransfer
 
 _REMEMBERED_ENDS = 1024
 
@@ -31,51 +33,6 @@ class Link(Protocol):
     def abandon(self, transfer: OutgoingState) -> None: ...
 
     def acked(self, kind: Kind, frames: int) -> list[SendFrame]: ...
-
-
-class OutgoingTransfer:
-    """P's handle of one transfer; see `base.OutgoingHandle` for the contract. Thread-safe."""
-
-    __slots__ = ("_registry", "_state")
-
-    def __init__(self, registry: TransferRegistry, state: OutgoingState) -> None:
-        self._registry = registry
-        self._state = state
-
-    @property
-    def tid(self) -> TransferId:
-        return self._state.tid
-
-    @property
-    def state(self) -> str:
-        return self._state.state.value
-
-    @property
-    def reason(self) -> str:
-        """Why the transfer ended; empty while it lives."""
-        return self._state.reason
-
-    @property
-    def done(self) -> bool:
-        return self._state.ended
-
-    @property
-    def staged_bytes(self) -> int:
-        return self._state.staged_bytes
-
-    def put(self, piece: Piece, timeout_s: float) -> None:
-        self._registry.put(self._state, piece, timeout_s)
-
-    def finish(self) -> None:
-        self._registry.finish(self._state)
-
-    def fail(self, reason: str) -> None:
-        self._registry.end(self._state, SendState.FAILED, reason, tell="failed")
-
-    def wait_done(self, timeout_s: float) -> bool:
-        """Wait for the end; False at the timeout."""
-        with self._registry.changed:
-            return self._registry.changed.wait_for(lambda: self._state.ended, timeout_s)
 
 
 class TransferRegistry:

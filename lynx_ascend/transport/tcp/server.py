@@ -11,7 +11,8 @@ from lynx_ascend.stream.rate import TokenBucket
 from lynx_ascend.stream.types import Faults
 from lynx_ascend.transport.tcp.acceptor import Acceptor, LinkSockets
 from lynx_ascend.transport.tcp.config import ServerConfig
-from lynx_ascend.transport.tcp.registry import OutgoingTransfer, TransferRegistry
+from lynx_ascend.transport.tcp.outgoing_transfer import OutgoingTransfer
+from lynx_ascend.transport.tcp.registry import TransferRegistry
 from lynx_ascend.transport.tcp.server_link import ServerLink
 from lynx_ascend.transport.tcp.sockets import is_loopback
 

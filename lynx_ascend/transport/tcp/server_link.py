@@ -14,13 +14,15 @@ from typing import Any
 
 from lynx_ascend.errors import LynxError, ProtocolError, TransferError
 from lynx_ascend.stream import messages as m
-from lynx_ascend.stream.outgoing import OutgoingState, SendFrame, SendState
+from lynx_ascend.stream.outgoing import OutgoingState, SendState
 from lynx_ascend.stream.rate import TokenBucket
+from lynx_ascend.stream.send_frame import SendFrame
 from lynx_ascend.stream.send_queue import SendQueue
 from lynx_ascend.stream.types import Kind
 from lynx_ascend.transport.tcp.config import ServerConfig
 from lynx_ascend.transport.tcp.registry import TransferRegistry
-from lynx_ascend.transport.tcp.sockets import Wakeup, close_quietly
+from lynx_ascend.transport.tcp.sockets import close_quietly
+from lynx_ascend.transport.tcp.wakeup import Wakeup
 
 log = logging.getLogger(__name__)
 _BATCH_FRAMES = 64

@@ -1,12 +1,10 @@
-"""Small socket tools: options, deadline reads for the handshake, a wake-up for poll, the loopback test."""
+"""Small socket tools: options, deadline reads for the handshake, the loopback test."""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import socket
-import threading
 import time
 
 from lynx_ascend.errors import PeerUnavailableError
@@ -60,35 +58,3 @@ def close_quietly(*socks: socket.socket) -> None:
             sock.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
             sock.close()
-
-
-class Wakeup:
-    """A pipe that makes a poll loop return. `set` never blocks and may be called from any thread."""
-
-    def __init__(self) -> None:
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
-        self._closed = False
-        self._lock = threading.Lock()  # a late `set` must not write to a reused descriptor
-
-    def fileno(self) -> int:
-        return self._read
-
-    def set(self) -> None:
-        with self._lock:
-            if not self._closed:
-                with contextlib.suppress(BlockingIOError):
-                    os.write(self._write, b"\0")
-
-    def clear(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while len(os.read(self._read, 4096)) == 4096:
-                pass
-
-    def close(self) -> None:
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                os.close(self._read)
-                os.close(self._write)
