@@ -124,19 +124,14 @@ def test_end_frees_once():
 
 
 def test_an_abandoned_frame_still_has_all_its_bytes():
-    state = transfer(1, put=0)
+    state = transfer(1, put=0, credit=1 << 20)
     state.stage(key(0), payload(200_000, fill=9), None)
-    frame = OutgoingState.next_frame.__get__(_with_credit(state))(Kind.ANCHOR)
+    frame = state.next_frame(Kind.ANCHOR)
     frame.sent = 1000
     frame.abandon()
     views = frame.views(1 << 30)
     assert sum(len(view) for view in views) == frame.total - 1000
     assert not any(any(view) for view in views)
-
-
-def _with_credit(state):
-    state.credit = 1 << 20
-    return state
 
 
 @pytest.mark.parametrize("cap", [1, 30, HEADER_BYTES, HEADER_BYTES + 3, 1 << 20])

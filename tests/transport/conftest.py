@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lynx_ascend.errors import ProtocolError
-from lynx_ascend.stream import Piece, PieceKey, TransferId
+from lynx_ascend.stream import Faults, Piece, PieceKey, TransferId
 from lynx_ascend.transport.tcp import ClientConfig, ServerConfig, TransferClient, TransferServer
 
 LAYOUT = "layout-a"
@@ -77,7 +77,7 @@ def until(condition, timeout_s=5.0):
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "condition did not come true"
-        time.sleep(0.002)
+        time.sleep(0.002)  # between two looks: there is nothing common to all conditions to wait on
 
 
 class Lab:
@@ -125,6 +125,13 @@ class Lab:
         sink = sink or Sink()
         handle = client.subscribe(*server.address, tid, sink, bytes_max=bytes_max, deadline_s=deadline_s)
         return handle, sink
+
+    def half_way(self, server, client, count=3):
+        """A subscribed transfer whose anchors have come and whose residuals never will."""
+        out = self.offer(server, make_pieces(count), faults=Faults(stall="residual"))
+        handle, sink = self.subscribe(client, server, out.tid)
+        until(lambda: len(sink.anchors) == count)
+        return out, handle, sink
 
     def same(self, sink, pieces):
         assert sink.error is None, sink.error

@@ -81,9 +81,7 @@ def test_delays_are_kept(lab):
 
 def test_prefill_side_killed_between_anchor_and_residual(lab):
     server, client = lab.pair()
-    out = lab.offer(server, lab.make_pieces(3), faults=Faults(stall="residual"))
-    _, sink = lab.subscribe(client, server, out.tid)
-    lab.until(lambda: len(sink.anchors) == 3)
+    _, _, sink = lab.half_way(server, client)
     server.close()
     error = sink.wait()
     assert isinstance(error, TransferError)
@@ -106,9 +104,7 @@ def test_prefill_side_fails_the_transfer(lab):
 def test_prefill_side_restarts_at_the_same_address(lab):
     server, client = lab.pair()
     port = server.address[1]
-    out = lab.offer(server, lab.make_pieces(1), faults=Faults(stall="residual"))
-    _, sink = lab.subscribe(client, server, out.tid)
-    lab.until(lambda: len(sink.anchors) == 1)
+    _, _, sink = lab.half_way(server, client, count=1)
     server.close()
     assert sink.wait() is not None
     reborn = lab.server(port=port)
@@ -144,10 +140,8 @@ def test_lease_of_an_offer_that_nobody_wants(lab):
 def test_lease_of_a_decode_side_that_fell_silent(lab):
     server = lab.server(lease_s=0.4)
     client = lab.client(heartbeat_s=60.0)
-    out = lab.offer(server, lab.make_pieces(3), faults=Faults(stall="residual"))
-    handle, sink = lab.subscribe(client, server, out.tid)
+    out, handle, sink = lab.half_way(server, client)
     # The client lowers its interval to a third of the lease; a longer one stands for a hung process.
-    lab.until(lambda: len(sink.anchors) == 3)
     handle.link._beat_s = 60.0
     assert out.wait_done(3.0)
     assert out.state in ("expired", "failed")
@@ -196,10 +190,9 @@ def test_silent_prefill_side(lab):
 
 def test_prefill_side_falls_silent_after_the_handshake(lab, monkeypatch):
     server, client = lab.server(), lab.client(progress_timeout_s=0.5, heartbeat_s=0.1)
-    out = lab.offer(server, lab.make_pieces(1), faults=Faults(stall="residual"))
-    _, sink = lab.subscribe(client, server, out.tid)
-    lab.until(lambda: len(sink.anchors) == 1)
+    out, _, sink = lab.half_way(server, client, count=1)
     (link,) = server._links
+    # It reads nothing and so answers nothing; the pause keeps its poll loop, always ready now, from spinning.
     monkeypatch.setattr(link, "_read_control", lambda: time.sleep(0.02))
     error = sink.wait(3.0)
     assert isinstance(error, DeadlineError)
@@ -225,7 +218,9 @@ def test_circuit_breaker(lab):
     server = lab.server(port=address[1])
     out = lab.offer(server, lab.make_pieces(1))
     assert "breaker" in str(attempt(out.tid))
-    time.sleep(0.45)
+    reopens = client._core.breakers[address].open_until
+    assert reopens <= time.monotonic() + 0.4
+    lab.until(lambda: time.monotonic() >= reopens)
     assert attempt(out.tid) is None, "the probe closes the breaker"
 
 
@@ -252,9 +247,7 @@ def test_key_out_of_range_fails_that_transfer_only(lab):
 
 def test_client_closed_with_open_transfers(lab):
     server, client = lab.pair()
-    out = lab.offer(server, lab.make_pieces(3), faults=Faults(stall="residual"))
-    _, sink = lab.subscribe(client, server, out.tid)
-    lab.until(lambda: len(sink.anchors) == 3)
+    out, _, sink = lab.half_way(server, client)
     client.close()
     assert isinstance(sink.wait(1.0), PeerUnavailableError)
     assert out.wait_done(1.0)

@@ -181,7 +181,7 @@ def test_waiting_for_staging_ends_at_the_deadline_and_renews_the_lease(lab):
     _, late = lab.subscribe(client, server, second.tid, bytes_max=200_020, deadline_s=0.3)
     _, patient = lab.subscribe(client, server, third.tid, bytes_max=200_020, deadline_s=10)
     assert isinstance(late.wait(), DeadlineError)
-    time.sleep(0.6)
+    time.sleep(0.6)  # longer than the lease: without D's word the third would have expired
     assert third.state == "offered", "D waits and says so"
     assert second.state == "cancelled"
     handle.close()
@@ -234,8 +234,7 @@ def test_a_subscription_may_come_before_its_offer(lab):
     server, client = lab.server(early_subscribe_s=0.5), lab.client()
     ids = [TransferId(TransferId.new_id(), server.generation) for _ in range(3)]
     runs = [lab.subscribe(client, server, tid) for tid in ids]
-    lab.until(lambda: all(handle.subscribed for handle, _ in runs))
-    time.sleep(0.05)
+    lab.until(lambda: len(server._registry._early) == 3)
     runs[1][0].cancel("abort")
     pieces = lab.make_pieces(2)
     out = server.offer(ids[0].id, pieces=2, bytes_max=1 << 20)
@@ -258,8 +257,9 @@ def test_close_does_not_wait_for_a_connection_under_way(lab):
             sock.setblocking(False)
             sock.connect_ex(listener.getsockname())
         sink = lab.Sink()
-        client.subscribe(*listener.getsockname(), TransferId("0" * 32, 1), sink, bytes_max=1, deadline_s=30.0)
-        time.sleep(0.1)
+        address = listener.getsockname()
+        client.subscribe(*address, TransferId("0" * 32, 1), sink, bytes_max=1, deadline_s=30.0)
+        lab.until(lambda: any(thread.name == "lynx-connect" for thread in threading.enumerate()))
         started = time.monotonic()
         client.close()
         assert time.monotonic() - started < 2.0
