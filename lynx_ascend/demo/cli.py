@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import tempfile
 from pathlib import Path
 from types import FrameType
@@ -21,6 +20,7 @@ from lynx_ascend.demo.session import Session, run_session
 from lynx_ascend.demo.summary import to_json
 from lynx_ascend.errors import ConfigError, LynxError
 from lynx_ascend.launch import Cluster
+from lynx_ascend.launch.signals import on_stop
 
 app = typer.Typer(add_completion=False)
 
@@ -140,12 +140,5 @@ def _run(options: Options, console: Console, logs: Path) -> Session:
         console.print("stopping (again: at once)")
         raise KeyboardInterrupt
 
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, on_signal) for number in numbers}
-    try:
+    with on_stop(on_signal):
         return run_session(options, Screen(console), logs, clusters.append)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import threading
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from lynx_ascend.config import ClusterConfig
 from lynx_ascend.errors import LynxError
 from lynx_ascend.launch.cluster import Cluster, Plan
 from lynx_ascend.launch.plan import make_plan
+from lynx_ascend.launch.signals import on_stop
 from lynx_ascend.models import resolve_model
 
 COLOURS = {"prefill": "cyan", "decode": "magenta", "proxy": "green"}
@@ -47,28 +47,25 @@ def run(config: ClusterConfig, *, quiet: bool = False, plan: Plan = make_plan) -
             raise KeyboardInterrupt
         stopping.set()
 
-    signals = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
-        signals.append(signal.SIGHUP)
-    before = {number: signal.signal(number, on_signal) for number in signals}
-    try:
-        cluster.start()
-        with screen.progress:
-            cluster.wait_ready(stopping)
-        if not stopping.is_set():
-            screen.console.print(f"[bold green]ready[/] {cluster.url}/v1   (Ctrl-C stops)", highlight=False)
-            cluster.watch(stopping)
-        return 0
-    except KeyboardInterrupt:
-        return 130
-    except LynxError as error:
-        screen.console.print(Text(f"lynx-ascend: {error}", style="red"), soft_wrap=True)
-        return 1
-    finally:
-        stopping.set()
-        cluster.stop()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with on_stop(on_signal):
+        try:
+            cluster.start()
+            with screen.progress:
+                cluster.wait_ready(stopping)
+            if not stopping.is_set():
+                screen.console.print(
+                    f"[bold green]ready[/] {cluster.url}/v1   (Ctrl-C stops)", highlight=False
+                )
+                cluster.watch(stopping)
+            return 0
+        except KeyboardInterrupt:
+            return 130
+        except LynxError as error:
+            screen.console.print(Text(f"lynx-ascend: {error}", style="red"), soft_wrap=True)
+            return 1
+        finally:
+            stopping.set()
+            cluster.stop()
 
 
 class _Screen:
