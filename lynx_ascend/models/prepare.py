@@ -1,18 +1,16 @@
-"""Makes a model folder: download, unpack, convert, write. All of it or nothing, by one process at a time."""
+"""Makes a model folder: download, unpack, convert, write."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from pathlib import Path
 
-from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lynx_ascend.envs import cache_dir
 from lynx_ascend.errors import ModelError
 from lynx_ascend.models import catalog, convert, fetch
+from lynx_ascend.models.folder import make_folder
 from lynx_ascend.models.manifest import check_manifest, write_manifest
 
 
@@ -40,18 +38,11 @@ def prepare_model(name: str, *, verify: bool = False, force: bool = False, quiet
     target = model_folder(name)
     if not force and is_prepared(spec, hashes=verify):
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(target.parent / f".{name}.lock"):
-        if not force and is_prepared(spec, hashes=verify):  # another process was first
-            return target
-        for left in target.parent.glob(f".{name}-*"):  # of a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        # In the same folder, hence on the same file system: the rename below is atomic.
-        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=target.parent) as work:
-            made = _make(spec, Path(work), quiet)
-            if target.exists():
-                target.rename(Path(work) / "old")
-            made.rename(target)
+    make_folder(
+        target,
+        lambda work: _make(spec, work, quiet),
+        is_ready=lambda: not force and is_prepared(spec, hashes=verify),
+    )
     return target
 
 
