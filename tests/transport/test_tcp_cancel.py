@@ -233,7 +233,7 @@ def test_random_aborts_leave_nothing(lab):
         if rng.random() < 0.4:
             handle = rng.choice(runs)[0]
             threading.Timer(rng.random() * 0.02, handle.cancel, ["abort on D"]).start()
-        time.sleep(rng.random() * 0.01)  # requests come spread out: aborts then meet every state of the others
+        time.sleep(rng.random() * 0.01)  # spread out, so that aborts meet every state of the others
         close_ended(runs)
     lab.until(lambda: (close_ended(runs), all(handle.done for handle, _ in runs))[1], 10.0)
     encoder.join(10.0)
