@@ -29,6 +29,9 @@ class OutgoingHandle(Protocol):
     def put(self, piece: Piece, timeout_s: float) -> None:
         """Stage a piece and send it as soon as D has subscribed. Waits while staging is full.
 
+        Room goes to whoever asks when it is there, not to the oldest transfer: put from one thread, in the order of
+        the offers, so that no younger transfer can be in an older one's way.
+
         DeadlineError when there was no room in time; TransferError when it has ended or does not fit.
         """
         ...

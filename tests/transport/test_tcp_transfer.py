@@ -103,6 +103,25 @@ def test_put_waits_for_staging_and_says_so_at_its_deadline(lab):
         out.put(second, 5.0)
 
 
+def test_staging_full_of_what_nobody_fetches_holds_an_older_transfer_up_for_its_put_only(lab):
+    server, client = lab.server(staging_bytes=45_000), lab.client()
+    pieces = lab.make_pieces(2)
+    old, young = (lab.offer(server, pieces, put=False) for _ in range(2))
+    _, sink = lab.subscribe(client, server, old.tid)
+    lab.until(lambda: old.state == "subscribed")
+    for piece in pieces:
+        young.put(piece, 1.0)
+    with pytest.raises(DeadlineError, match="no staging") as failure:
+        old.put(pieces[0], 0.2)
+    assert failure.value.transfer_id == old.tid.id
+    client.discard(*server.address, young.tid)
+    for piece in pieces:
+        old.put(piece, 1.0)
+    old.finish()
+    assert sink.wait() is None
+    lab.same(sink, pieces)
+
+
 def test_counts_are_kept(lab):
     server, client = lab.pair()
     out = lab.offer(server, lab.make_pieces(2), count=3, finish=False)
