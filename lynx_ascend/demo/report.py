@@ -17,15 +17,15 @@ from lynx_ascend.demo.summary import BASELINE, KS, LYNX, Row, after_first, diffe
 NONE = "-"
 
 
-def print_report(console: Console, runs: Sequence[Run], about: dict[str, Any]) -> None:
-    """Everything but the question and the verdict. `about` is what `session.about` gives."""
+def print_report(console: Console, runs: Sequence[Run], result: dict[str, Any]) -> None:
+    """Everything but the answers and the verdict. `result` is what `to_json` gives."""
     table = rows(runs)
     console.print()
     console.print(times_table(table))
     console.print(transfer_table(runs))
     if any(row.codec == BASELINE for row in table):
         console.print(speed_table(table))
-    for line in (*breakdown_lines(runs), *link_lines(table, about["link_mbps"]), *about_lines(about)):
+    for line in (*breakdown_lines(runs), *link_lines(table, result["link_mbps"]), *about_lines(result)):
         console.print(Text(line), soft_wrap=True)
 
 
@@ -33,7 +33,8 @@ def times_table(table: Sequence[Row]) -> Table:
     """Medians per codec, seconds from the client's request."""
     view = Table(
         title=f"Seconds from the request, medians of {table[0].runs}",
-        caption="TTkT: k-th token after the first; prod.: made, never taken back; verif.: final",
+        caption="TTkT: k-th token after the first; prod.: made, never taken back; verif.: final; "
+        "acc./drafts: of all repetitions",
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -50,7 +51,7 @@ def times_table(table: Sequence[Row]) -> Table:
     for row in table:
         produced = [_seconds(row.produced[k]) for k in KS]
         verified = [_seconds(row.verified[k]) for k in KS]
-        drafts = f"{row.accepted:g}/{row.drafted:g}" if row.drafted else NONE
+        drafts = f"{row.all_accepted}/{row.all_drafted}" if row.all_drafted else NONE
         view.add_row(
             row.codec,
             _seconds(row.ttft),
@@ -132,17 +133,17 @@ def link_lines(table: Sequence[Row], link_mbps: float) -> list[str]:
     return [line]
 
 
-def about_lines(about: dict[str, Any]) -> list[str]:
+def about_lines(result: dict[str, Any]) -> list[str]:
     """What it was measured on."""
-    machine = about["machine"]
+    machine, load = result["machine"], result["load"]
     return [
-        f"model: {about['model']}, float32, {about['prompt_tokens']} prompt tokens, greedy, "
-        f"{about['max_tokens']} tokens of answer",
+        f"model: {result['model']}, float32, {result['prompt_tokens']} prompt tokens, greedy, "
+        f"{result['max_tokens']} tokens of answer",
         f"machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']:g} GB, {machine['system']}; "
-        f"load {about['load']:g} before the engines started"
-        + (": OTHERS WERE AT WORK, the times are noisy" if about["load"] > machine["cores"] / 2 else ""),
-        f"date: {about['date']}; "
-        + ", ".join(f"{name} {value}" for name, value in about["versions"].items()),
+        f"load {load:g} before the engines started"
+        + (": OTHERS WERE AT WORK, the times are noisy" if load > machine["cores"] / 2 else ""),
+        f"date: {result['date']}; "
+        + ", ".join(f"{name} {value}" for name, value in result["versions"].items()),
     ]
 
 

@@ -16,7 +16,11 @@ LYNX, REFERENCE, BASELINE = "lynx", "lynx-int8", "int8"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One codec's medians; times in seconds, None where no run has that many tokens. `produced[k]`, `verified[k]`."""
+    """One codec's medians; times in seconds, None where no run has that many tokens. `produced[k]`, `verified[k]`.
+
+    `all_drafted`, `all_accepted`: of all runs together. Medians of the two may come from different runs, so only these
+    say what share was accepted.
+    """
 
     codec: str
     runs: int
@@ -26,6 +30,8 @@ class Row:
     bytes: int
     drafted: float
     accepted: float
+    all_drafted: int
+    all_accepted: int
 
 
 def summarize(codec: str, runs: Sequence[Run]) -> Row:
@@ -40,6 +46,8 @@ def summarize(codec: str, runs: Sequence[Run]) -> Row:
         bytes=int(median(run.times.transfer.bytes for run in own)),
         drafted=median(run.times.drafted for run in own),
         accepted=median(run.times.accepted for run in own),
+        all_drafted=sum(run.times.drafted for run in own),
+        all_accepted=sum(run.times.accepted for run in own),
     )
 
 
