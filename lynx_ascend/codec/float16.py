@@ -42,6 +42,11 @@ def covering_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     return gamma_min, torch.where(short, above, gamma_scale)
 
 
+def covered(low: Tensor, high: Tensor, gamma_scale: Tensor) -> Tensor:
+    """Where all values and their range have a finite float16: bool; a NaN has none."""
+    return (low >= -FLOAT16_MAX) & (high <= FLOAT16_MAX) & gamma_scale.isfinite()
+
+
 def saturate(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Clamp float32 ``values`` in place so that a finite value stays finite in ``dtype``."""
     if dtype == torch.float16:

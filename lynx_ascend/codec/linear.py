@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from lynx_ascend.codec.float16 import FLOAT16_MAX, covering_range
+from lynx_ascend.codec.float16 import covered, covering_range
 from lynx_ascend.codec.layout import HeadRun
 from lynx_ascend.codec.scales import fractions
 from lynx_ascend.codec.spec import PlaneSpec
-from lynx_ascend.codec.tiled import TiledCodec, Tiles
+from lynx_ascend.codec.tiled import TiledCodec, Tiles, zero_raw
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,7 @@ class Int8Codec(TiledCodec):
     def _quantize(self, values: Tensor, spec: PlaneSpec) -> Tiles:
         low, high = values.amin(2), values.amax(2)
         gamma_min, gamma_scale = covering_range(low, high)
-        raw = ~((low >= -FLOAT16_MAX) & (high <= FLOAT16_MAX) & gamma_scale.isfinite()).all(-1)
-        if bool(raw.any()):  # what stands in a raw tile is dropped later; zeros keep it harmless here
-            for field in (values, gamma_min, gamma_scale):
-                field.masked_fill_(raw.view(*raw.shape, *(1,) * (field.ndim - 2)), 0)
+        raw = zero_raw(~covered(low, high, gamma_scale).all(-1), values, gamma_min, gamma_scale)
         width = torch.where(gamma_scale == 0, 1.0, gamma_scale.float()).unsqueeze(2)
         values.sub_(gamma_min.float().unsqueeze(2)).div_(width).mul_(self.levels).round_()
         return Tiles(raw, _Fields(gamma_min, gamma_scale, values.to(torch.uint8)))

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from lynx_ascend.codec.base import PlaneShape
 from lynx_ascend.codec.channels import join_channels, replace_hot, split_channels, take_hot
+from lynx_ascend.codec.checks import check_none
 from lynx_ascend.codec.companding import companding
-from lynx_ascend.codec.float16 import FLOAT16_MAX, covering_range
+from lynx_ascend.codec.float16 import FLOAT16_MAX, covered, covering_range
 from lynx_ascend.codec.layout import HeadRun
 from lynx_ascend.codec.scales import fractions, sigma_codes, sigmas, token_scale_codes, token_scales
 from lynx_ascend.codec.spec import PlaneSpec
-from lynx_ascend.codec.tiled import TiledCodec, Tiles
+from lynx_ascend.codec.tiled import TiledCodec, Tiles, zero_raw
 from lynx_ascend.errors import CodecError
 
 
@@ -63,12 +64,9 @@ class LynxCodec(TiledCodec):
         low, high = x.amin(3), x.amax(3)
         page_low, page_high = low.amin(2), high.amax(2)
         gamma_min, gamma_scale = covering_range(page_low, page_high)
-        fits = (page_low >= -FLOAT16_MAX) & (page_high <= FLOAT16_MAX) & gamma_scale.isfinite()
-        raw |= ~fits.all(-1)
-        if bool(raw.any()):  # what stands in a raw tile is dropped later; zeros keep it harmless here
-            for field in (x, low, high, gamma_min, gamma_scale):
-                field.masked_fill_(raw.view(*raw.shape, *(1,) * (field.ndim - 2)), 0)
-        return Tiles(raw, self._codes(x, low, high, gamma_min, gamma_scale, token_scale, spec))
+        raw |= ~covered(page_low, page_high, gamma_scale).all(-1)
+        tiles = zero_raw(raw, x, low, high, gamma_min, gamma_scale)
+        return Tiles(tiles, self._codes(x, low, high, gamma_min, gamma_scale, token_scale, spec))
 
     def _codes(
         self,
@@ -161,8 +159,7 @@ class LynxInt4Codec(LynxCodec):
         return super()._pack(tiles, heads, spec)[0], []
 
     def decode_full(self, shape: PlaneShape, spec: PlaneSpec, anchor: Tensor, residual: Tensor) -> Tensor:
-        if residual.numel():
-            raise CodecError(f"{self.name} has no residual, yet {residual.numel()} bytes came")
+        check_none(self.name, residual)
         return self.decode_anchor(shape, spec, anchor)
 
 

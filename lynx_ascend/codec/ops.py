@@ -1,8 +1,9 @@
 """``torch.ops.lynx_ascend``: the one door to the codec, for tensors of any device.
 
 A plane is named by its pages (docs of ``PagedPlane``), a codec by its name and settings, so that the schemas hold plain
-values only. On a CPU the C++ codec does the work if it was built; elsewhere, for now, the reference does, which looks
-once per run of pages whether a tile must travel raw: one synchronisation with the host.
+values only. On a CPU the C++ codec does the work if it was built; elsewhere, for now, the reference does. It looks from
+the host whether tiles are raw, once per run of pages in encoding and once per run of heads in decoding: each a
+synchronisation. The CUDA registration has not been run on a GPU.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lynx_ascend.codec.checks import check_bytes, check_length
 from lynx_ascend.codec.layout import SegmentLayout
 from lynx_ascend.errors import CodecError
 
@@ -58,9 +59,9 @@ def cut_raw(
 
     ``residual`` is None where it has not arrived. Raises CodecError that says what is off.
     """
-    _check_bytes("anchor", anchor)
+    check_bytes("anchor", anchor)
     if residual is not None:
-        _check_bytes("residual", residual)
+        check_bytes("residual", residual)
     if anchor.numel() > layout.anchor_max:
         raise CodecError(f"the anchor has {anchor.numel()} bytes, more than {layout.anchor_max}")
     regular_anchor, regular_residual = layout.bytes
@@ -68,7 +69,7 @@ def cut_raw(
         bool(layout.sections(anchor, run)[0].any()) for run in layout.head_runs
     ):
         if residual is not None:
-            _check_length("residual", residual, regular_residual)
+            check_length("residual", residual, regular_residual)
         return anchor, residual, []
     return _cut(layout, anchor, residual)
 
@@ -99,10 +100,10 @@ def _cut(
                 moves.append((rest_target, rest_source, rest))
                 rest_source += rest
             source, target, rest_target = source + sent, target + size, rest_target + rest
-    _check_length("anchor", anchor, source)
+    check_length("anchor", anchor, source)
     if residual is None:
         return regular[0], None, tiles
-    _check_length("residual", residual, rest_source)
+    check_length("residual", residual, rest_source)
     for to, start, size in moves:
         regular[1][to : to + size] = residual[start : start + size]
     return regular[0], regular[1], tiles
@@ -136,16 +137,6 @@ def _flags(layout: SegmentLayout, anchor: Tensor, start: int, head: int) -> list
     return flags[: layout.pages]
 
 
-def _check_bytes(what: str, stream: Tensor) -> None:
-    if stream.dtype != torch.uint8 or stream.ndim != 1 or not stream.is_contiguous():
-        raise CodecError(f"the {what} must be contiguous uint8 [bytes], not {stream.dtype} {stream.ndim}-D")
-
-
 def _check_left(anchor: Tensor, start: int, size: int, what: str) -> None:
     if start + size > anchor.numel():
         raise CodecError(f"the anchor ends at byte {anchor.numel()}, inside {what}")
-
-
-def _check_length(what: str, stream: Tensor, size: int) -> None:
-    if stream.numel() != size:
-        raise CodecError(f"the {what} has {stream.numel()} bytes where its layout has {size}")

@@ -6,20 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from lynx_ascend.codec.hot import HotChannels
-from lynx_ascend.codec.hot_file import load_hot_channels, save_hot_channels
 from lynx_ascend.errors import ConfigError
-
-__all__ = [
-    "CHUNKS",
-    "K_SPEC",
-    "LATENT_SPEC",
-    "V_SPEC",
-    "CodecSpec",
-    "HotChannels",
-    "PlaneSpec",
-    "load_hot_channels",
-    "save_hot_channels",
-]
 
 CHUNKS = (32, 64, 128, 256)
 CENTERS = ("midrange", "mean")

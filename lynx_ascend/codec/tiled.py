@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lynx_ascend.codec.base import Codec, EncodedPlane, PlaneShape
+from lynx_ascend.codec.checks import check_start
 from lynx_ascend.codec.float16 import saturate
 from lynx_ascend.codec.layout import HeadRun, PageRun, SegmentLayout
 from lynx_ascend.codec.raw import RawTile, cut_raw, splice_raw
@@ -20,9 +21,12 @@ from lynx_ascend.errors import CodecError
 
 @dataclass(frozen=True)
 class Tiles:
-    """Quantized tiles. ``raw`` is bool ``[heads, pages]``; ``fields`` mean something to the codec only."""
+    """Quantized tiles.
 
-    raw: Tensor
+    ``raw`` is bool ``[heads, pages]``, None where no tile is; ``fields`` mean something to the codec only.
+    """
+
+    raw: Tensor | None
     fields: Any
 
 
@@ -71,7 +75,7 @@ class TiledCodec(Codec):
             for heads in layout.head_runs:
                 for part, fields in enumerate(self._pack(tiles, heads, spec)):
                     _write(layout.tiles((anchor, residual)[part], part, heads, pages), fields)
-            if bool(tiles.raw.any()):
+            if tiles.raw is not None:
                 raw += _raw_tiles(source, tiles.raw, pages)
         exact = _bytes(torch.cat((rows[:, : layout.sinks], rows[:, layout.coded :]), 1)).flatten(1)
         for heads in layout.head_runs:
@@ -98,8 +102,7 @@ class TiledCodec(Codec):
         return self._layout(shape, spec).anchor_max
 
     def _layout(self, shape: PlaneShape, spec: PlaneSpec) -> SegmentLayout:
-        if shape.first_token % self.spec.page:
-            raise CodecError(f"a segment starts at token {shape.first_token}, inside a page")
+        check_start(shape.first_token, self.spec.page)
         if spec.hot is not None and (spec.hot.heads, spec.hot.dim) != (shape.heads, shape.dim):
             raise CodecError(f"{spec.hot} does not fit {shape.heads} heads of {shape.dim} channels")
         coded = self._coded(shape.tokens, spec)
@@ -138,6 +141,18 @@ class TiledCodec(Codec):
             values = _values(tile.rows, shape.dtype).view(-1, shape.dim)
             rows[tile.head, start : start + values.shape[0]] = values
         return out
+
+
+def zero_raw(raw: Tensor, *fields: Tensor) -> Tensor | None:
+    """``raw``, or None if no tile is: the encoder's one look from the host.
+
+    What ``fields``, ``[heads, pages, ...]``, hold of a raw tile is dropped later; zeros keep it harmless until then.
+    """
+    if not bool(raw.any()):
+        return None
+    for field in fields:
+        field.masked_fill_(raw.view(*raw.shape, *(1,) * (field.ndim - 2)), 0)
+    return raw
 
 
 def _write(target: Tensor, fields: Iterable[Tensor]) -> None:
