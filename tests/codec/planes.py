@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 
-from lynx_ascend.codec import HotChannels
+from lynx_ascend.codec import HotChannels, PlaneSpec
+
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def specs(*chunks: int) -> st.SearchStrategy[PlaneSpec]:
+    """Plane specs of any of these chunks, without hot channels."""
+    return st.builds(PlaneSpec, st.sampled_from(chunks), st.booleans(), st.sampled_from([0.1, 0.5, 4.0]))
 
 
 def laplacian(tokens: int, heads: int, dim: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:

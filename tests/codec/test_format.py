@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from lynx_ascend.codec import CodecSpec, HotChannels, PlaneShape, PlaneSpec, get
 
 from . import scalar
 from .golden import DATA, SPEC, Case, cases
-from .planes import integers, laplacian, same_bits
+from .planes import DTYPES, integers, laplacian, same_bits, specs
 
 CASES = {case.name: case for case in cases()}
 
@@ -37,29 +39,19 @@ def test_golden_file_decodes_as_described(name: str) -> None:
     tokens=st.integers(1, 150),
     heads=st.integers(1, 3),
     dim=st.integers(1, 6),
-    dtype=st.sampled_from([torch.bfloat16, torch.float16, torch.float32]),
-    chunk=st.sampled_from([32, 64]),
-    token_scale=st.booleans(),
-    alpha=st.sampled_from([0.1, 0.5, 4.0]),
+    dtype=st.sampled_from(DTYPES),
+    spec=specs(32, 64),
     raw=st.booleans(),
     seed=st.integers(0, 2**30),
 )
 def test_scalar_decoder_agrees(
-    tokens: int,
-    heads: int,
-    dim: int,
-    dtype: torch.dtype,
-    chunk: int,
-    token_scale: bool,
-    alpha: float,
-    raw: bool,
-    seed: int,
+    tokens: int, heads: int, dim: int, dtype: torch.dtype, spec: PlaneSpec, raw: bool, seed: int
 ) -> None:
     plane = laplacian(tokens, heads, dim, dtype, seed)
     if raw:
         plane[tokens // 2, 0, 0] = float("nan")
     mask = torch.rand(heads, dim, generator=torch.Generator().manual_seed(seed)) < 0.3
-    spec = PlaneSpec(chunk, token_scale, alpha, HotChannels(mask))
+    spec = replace(spec, hot=HotChannels(mask))
     case = Case("random", plane, spec)
     encoded = get_codec("lynx", SPEC).encode(plane, spec)
     check(case, encoded.anchor.numpy().tobytes(), encoded.residual.numpy().tobytes())

@@ -15,10 +15,9 @@ from lynx_ascend.codec import K_SPEC, V_SPEC, CodecSpec, HotChannels, PlaneShape
 from lynx_ascend.errors import CodecError
 
 from . import scalar_encoder
-from .planes import integers, laplacian, same_bits, uneven
+from .planes import DTYPES, integers, laplacian, same_bits, specs, uneven
 
 LYNX = get_codec("lynx")
-DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def exact_rows(tokens: int, chunk: int, sinks: int = 4) -> torch.Tensor:
@@ -58,30 +57,19 @@ def bound(plane: torch.Tensor, spec: PlaneSpec, steps: float, page: int = 256) -
     heads=st.integers(1, 3),
     dim=st.integers(1, 9),
     dtype=st.sampled_from(DTYPES),
-    chunk=st.sampled_from([32, 64, 128, 256]),
-    token_scale=st.booleans(),
-    alpha=st.sampled_from([0.1, 0.5, 4.0]),
+    spec=specs(32, 64, 128, 256),
     exponent=st.integers(-12, 9),
     seed=st.integers(0, 2**30),
 )
 def test_round_trip_stays_within_the_bound(
-    tokens: int,
-    heads: int,
-    dim: int,
-    dtype: torch.dtype,
-    chunk: int,
-    token_scale: bool,
-    alpha: float,
-    exponent: int,
-    seed: int,
+    tokens: int, heads: int, dim: int, dtype: torch.dtype, spec: PlaneSpec, exponent: int, seed: int
 ) -> None:
     plane = (laplacian(tokens, heads, dim, seed=seed) * 2.0**exponent).clamp(-3e4, 3e4).to(dtype)
-    spec = PlaneSpec(chunk, token_scale, alpha)
     encoded = LYNX.encode(plane, spec)
     full = LYNX.decode_full(encoded.shape, spec, encoded.anchor, encoded.residual)
     anchor = LYNX.decode_anchor(encoded.shape, spec, encoded.anchor)
-    exact = exact_rows(tokens, chunk)
-    coded = tokens // chunk * chunk
+    exact = exact_rows(tokens, spec.chunk)
+    coded = tokens // spec.chunk * spec.chunk
     for decoded, steps in ((full, 0.5), (anchor, 8.5)):
         assert same_bits(decoded[exact], plane[exact])
         error = (decoded.double() - plane.double()).abs()[:coded]
