@@ -19,11 +19,13 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Progressive KV-cache transfer between a prefill and a decode engine.\n\n"
+    "[bold]See it work[/] (some minutes; prints what came when)\n\n"
+    "  lynx-ascend demo\n\n"
     "[bold]Begin here[/]\n\n"
     "  lynx-ascend up --example > lynx.yaml\n\n"
     "  lynx-ascend up -f lynx.yaml\n\n"
-    "  curl 127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' \\\n\n"
-    '    -d \'{"model": "smollm2", "messages": \\[{"role": "user", "content": "Hello"}]}\'',
+    "  curl 127.0.0.1:8000/v1/completions -H 'content-type: application/json' \\\n\n"
+    '    -d \'{"model": "smollm2", "prompt": "Paris is", "temperature": 0}\'',
 )
 
 app.command("up", rich_help_panel="Serve")(up.up)

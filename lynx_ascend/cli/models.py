@@ -7,7 +7,8 @@ import typer
 app = typer.Typer(
     no_args_is_help=True,
     help="Small real models that need no model hub: prepare, list, find.\n\n"
-    "Everywhere else a model is one of these names, a folder, or a hub id.",
+    "Everywhere else a model is one of these names, a folder, or a hub id.\n\n"
+    "Example:  lynx-ascend model prepare smollm2",
 )
 NAME = typer.Argument(help="A name of `model list`.", metavar="NAME")
 

@@ -36,7 +36,11 @@ def demo(
         DEFAULT_LINK_MBPS, min=0.1, help="Rate of the emulated link between the engines, Mbit/s."
     ),
     repeat: int = typer.Option(3, min=1, help="Repetitions; all codecs take part in each."),
-    codecs: str = typer.Option(",".join(DEFAULT_CODECS), help="Codecs, with lynx and lynx-int8 among them."),
+    codecs: str = typer.Option(
+        ",".join(DEFAULT_CODECS),
+        help="Codecs, separated by commas, with lynx and lynx-int8 among them.",
+        show_default=", ".join(DEFAULT_CODECS),
+    ),
     threads: int = typer.Option(2, min=1, help="Threads of each engine, on a CPU."),
     budget_s: float = typer.Option(450.0, min=1, help="Begin no repetition that would end later than this."),
     json_file: str | None = typer.Option(

@@ -18,7 +18,8 @@ run = CliRunner().invoke
         (["--help"], ["Begin here", "Serve", "Models", "up", "proxy", "codecs"]),
         (["up", "--help"], ["--example", "--check"]),
         (["proxy", "-h"], ["--prefill", "--fallback"]),
-        (["model", "--help"], ["prepare", "list", "path"]),
+        (["model", "--help"], ["prepare", "list", "path", "Example:"]),
+        (["demo", "--help"], ["Example:", "lynx-int8"]),
     ],
 )
 def test_help(arguments, expected):
