@@ -49,7 +49,9 @@ class TransferSource(Protocol):
     """P's end."""
 
     @property
-    def generation(self) -> int: ...
+    def generation(self) -> int:
+        """This life's epoch, a u32 above 0; handles of another one are stale."""
+        ...
 
     @property
     def staged_bytes(self) -> int: ...
@@ -57,15 +59,24 @@ class TransferSource(Protocol):
     @property
     def active_transfers(self) -> int: ...
 
-    def start(self) -> None: ...
+    def start(self) -> None:
+        """Let decode peers in."""
+        ...
 
-    def offer(
-        self, id: str, *, pieces: int, bytes_max: int, faults: Faults | None = None
-    ) -> OutgoingHandle: ...
+    def offer(self, id: str, *, pieces: int, bytes_max: int, faults: Faults | None = None) -> OutgoingHandle:
+        """Announce a transfer of exactly `pieces` pieces and at most `bytes_max` payload bytes.
 
-    def stats(self) -> dict[str, Any]: ...
+        TransferError when the id is in use, too many are open or the source is closed; ProtocolError for a bad id.
+        """
+        ...
 
-    def close(self) -> None: ...
+    def stats(self) -> dict[str, Any]:
+        """Counters since start; `anchor_wire_bytes` and `residual_wire_bytes` are what went out, of each class."""
+        ...
+
+    def close(self) -> None:
+        """End every transfer, so that no `put` waits any more, and every thread, within a bound. Idempotent."""
+        ...
 
 
 class IncomingHandle(Protocol):
@@ -95,12 +106,24 @@ class TransferReceiver(Protocol):
 
     def subscribe(
         self, host: str, port: int, tid: TransferId, sink: TransferSink, *, bytes_max: int, deadline_s: float
-    ) -> IncomingHandle: ...
+    ) -> IncomingHandle:
+        """Ask P for a transfer of at most `bytes_max` payload bytes, complete within `deadline_s` seconds.
+
+        Returns at once, also where P cannot be reached; waits its turn while D's staging is full. The outcome comes
+        through `sink`, once, unless it is cancelled first. `on_failed` gets a DeadlineError, a PeerUnavailableError
+        (no connection, refused, link lost), a StaleTransferError (P has a new generation, or no such transfer) or
+        another TransferError. Raises TransferError only when the receiver is closed or has this transfer already.
+        """
+        ...
 
     def discard(self, host: str, port: int, tid: TransferId) -> None:
         """Tell P that nobody will fetch a transfer."""
         ...
 
-    def stats(self) -> dict[str, Any]: ...
+    def stats(self) -> dict[str, Any]:
+        """Counters since start, and what is held now."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Fail what is open and end every thread, within a bound. Idempotent."""
+        ...

@@ -66,24 +66,11 @@ NB_MODULE(_cpu, m) {
       .def_ro("fitted", &lynx::Tables::fitted)
       .def_ro("doubt", &lynx::Tables::doubt);
   nb::class_<lynx::Coding>(m, "Coding")
-      .def("__init__",
-           [](lynx::Coding* self, std::shared_ptr<lynx::Tables> tables,
-              const std::vector<std::vector<int32_t>>& hot, int dim, int page, int chunk, bool token_scale, bool mean,
-              bool has_residual) {
-             new (self) lynx::Coding(
-                 MakeCoding(std::move(tables), hot, dim, page, chunk, token_scale, mean, has_residual));
-           },
-           "tables"_a, "hot"_a, "dim"_a, "page"_a, "chunk"_a, "token_scale"_a, "mean"_a, "has_residual"_a);
+      .def(nb::new_(&MakeCoding), "tables"_a, "hot"_a, "dim"_a, "page"_a, "chunk"_a, "token_scale"_a,
+           "mean"_a, "has_residual"_a);
   nb::class_<lynx::Pages>(m, "Pages")
-      .def("__init__",
-           [](lynx::Pages* self, uintptr_t data, int dtype, uintptr_t table, int64_t table_size, int64_t blocks,
-              int64_t block_size, int64_t block_stride, int64_t head_stride, int64_t token_stride,
-              int64_t channel_stride, uintptr_t place) {
-             new (self) lynx::Pages(MakePages(data, dtype, table, table_size, blocks, block_size, block_stride,
-                                              head_stride, token_stride, channel_stride, place));
-           },
-           "data"_a, "dtype"_a, "table"_a, "table_size"_a, "blocks"_a, "block_size"_a, "block_stride"_a,
-           "head_stride"_a, "token_stride"_a, "channel_stride"_a, "place"_a);
+      .def(nb::new_(&MakePages), "data"_a, "dtype"_a, "table"_a, "table_size"_a, "blocks"_a, "block_size"_a,
+           "block_stride"_a, "head_stride"_a, "token_stride"_a, "channel_stride"_a, "place"_a);
 
   m.def(
       "encode",

@@ -11,6 +11,11 @@
 namespace lynx {
 namespace {
 
+struct Sizes {
+  size_t anchor;
+  size_t residual;
+};
+
 // Offsets within a segment whose tiles are all regular.
 class Layout {
  public:
@@ -218,10 +223,6 @@ void Share(int64_t count, int threads, const Work& work) {
 }
 
 }  // namespace
-
-Sizes SegmentSizes(const Coding& coding, const Segment& segment, Dtype dtype) {
-  return Layout(coding, segment, dtype).size;
-}
 
 bool EncodeSegment(const Coding& coding, const Pages& pages, const Segment& segment, uint8_t* anchor,
                    size_t anchor_size, uint8_t* residual, size_t residual_size, int threads) {

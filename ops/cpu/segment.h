@@ -45,15 +45,8 @@ struct Segment {
   int64_t sinks;
 };
 
-// Bytes of a segment without raw tiles.
-struct Sizes {
-  size_t anchor;
-  size_t residual;
-};
-Sizes SegmentSizes(const Coding& coding, const Segment& segment, Dtype dtype);
-
 // False: a tile must travel raw, and the streams hold nothing of use. Throws std::invalid_argument where the pages do
-// not hold the segment or a stream has another size than SegmentSizes.
+// not hold the segment or a stream has another size than a segment without raw tiles.
 bool EncodeSegment(const Coding& coding, const Pages& pages, const Segment& segment, uint8_t* anchor,
                    size_t anchor_size, uint8_t* residual, size_t residual_size, int threads);
 

@@ -13,7 +13,7 @@ from lynx_ascend.launch.cluster import Cluster
 
 from .client import Pair, Tokens, load_tokens
 
-# Four sequences of 1,000 tokens fill D; the preemption test needs that, everything else fits.
+# Three sequences of 1,340 tokens fill D; the preemption test needs that, everything else fits.
 DECODE_BLOCKS = 128
 
 

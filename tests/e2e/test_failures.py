@@ -49,22 +49,29 @@ def test_one_damaged_payload_is_sent_again(pair: Pair, tokens: Tokens, which: st
 
 
 def test_preemption_while_drafting(pair: Pair, tokens: Tokens) -> None:
-    """Four long prompts fill D's blocks; as they grow, drafting ones are preempted and recomputed."""
-    prompts = [tokens.prompt(970 + i, offset=1000 * i) for i in range(4)]
+    """Three long prompts fill D's blocks; as they grow, drafting ones are preempted and recomputed.
+
+    1,340 tokens are 42 of D's 127 blocks, and 20 drafts need a 43rd. P has computed the prompts before, so that all
+    three are drafting at once however slow the machine is.
+    """
+    prompts = [tokens.prompt(1340, offset=1400 * i) for i in range(3)]
+    salts = [f"preempted-{i}" for i in range(3)]
     before = pair.metric(pair.decode_url, "vllm:num_preemptions_total")
-    plain = [asyncio.run(pair.plain(prompt, max_tokens=36)) for prompt in prompts]
+    plain = [asyncio.run(pair.plain(prompt)) for prompt in prompts]
 
     async def together() -> list[Any]:
+        for prompt, salt in zip(prompts, salts, strict=True):
+            await pair.prefill(prompt, "lynx", salt=salt)
         return await asyncio.gather(
             *(
-                pair.generate(prompt, max_tokens=36, max_draft=30, faults={"residual_delay_s": 8.0})
-                for prompt in prompts
+                pair.generate(prompt, salt=salt, max_draft=20, faults={"residual_delay_s": 7.0})
+                for prompt, salt in zip(prompts, salts, strict=True)
             )
         )
 
     answers = asyncio.run(together())
     assert pair.metric(pair.decode_url, "vllm:num_preemptions_total") > before
-    full = [pair.ask(prompt, "lynx-int8", max_tokens=36) for prompt in prompts]
+    full = [pair.ask(prompt, "lynx-int8") for prompt in prompts]
     for answer, exact, coded in zip(answers, plain, full, strict=True):
         assert answer.ids in (exact.ids, coded.ids)
     assert any(answer.drafted == 0 for answer in answers), "no drafting request was preempted"

@@ -68,14 +68,7 @@ class TransferClient:
     def subscribe(
         self, host: str, port: int, tid: TransferId, sink: TransferSink, *, bytes_max: int, deadline_s: float
     ) -> IncomingTransfer:
-        """Ask P for a transfer of at most `bytes_max` payload bytes, complete within `deadline_s` seconds.
-
-        Returns at once; the outcome comes through `sink` exactly once, unless it is cancelled first.
-        Waits its turn while D's staging is full. Errors given to `on_failed`: DeadlineError,
-        PeerUnavailableError (no connection, refused, breaker open, link lost), StaleTransferError (P has
-        a new generation, or no such transfer), TransferError (anything else). Raises TransferError only when the
-        client is closed or this transfer is already subscribed here.
-        """
+        """See `base.TransferReceiver`. PeerUnavailableError also while the peer's circuit breaker is open."""
         core = self._core
         deadline = time.monotonic() + deadline_s
         with core.lock:

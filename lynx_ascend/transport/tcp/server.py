@@ -62,11 +62,7 @@ class TransferServer:
     def offer(
         self, id: str, *, pieces: int, bytes_max: int, faults: Faults | None = None
     ) -> OutgoingTransfer:
-        """Announce a transfer of exactly `pieces` pieces and at most `bytes_max` payload bytes.
-
-        TransferError when the id is in use, too many are open or the server is closed; ProtocolError
-        for a bad id.
-        """
+        """See `base.TransferSource`."""
         return self._registry.offer(id, pieces, bytes_max, faults)
 
     def stats(self) -> dict[str, Any]:
