@@ -25,11 +25,11 @@ def version() -> None:
 def codecs() -> None:
     """Names of the codecs, for `transfer.codec` and for a request's `kv_transfer_params`."""
     try:
-        from lynx_ascend.codec import codec_names
+        from lynx_ascend.codec import servable_codecs
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         typer.echo("lynx-ascend: the codecs need torch, which comes with the engine", err=True)
         raise typer.Exit(1) from error
-    for name in codec_names():
+    for name in servable_codecs():
         typer.echo(name)

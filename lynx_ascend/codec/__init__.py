@@ -3,7 +3,7 @@
 from lynx_ascend.codec.base import Codec, EncodedPlane, PlaneShape
 from lynx_ascend.codec.hot import HotChannels
 from lynx_ascend.codec.hot_file import load_hot_channels, save_hot_channels
-from lynx_ascend.codec.registry import codec_names, get_codec
+from lynx_ascend.codec.registry import codec_names, get_codec, servable_codecs
 from lynx_ascend.codec.spec import K_SPEC, LATENT_SPEC, V_SPEC, CodecSpec, PlaneSpec
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "get_codec",
     "load_hot_channels",
     "save_hot_channels",
+    "servable_codecs",
 ]

@@ -55,6 +55,11 @@ class EncodedPlane:
     anchor: Tensor
     residual: Tensor
 
+    def bits_per_value(self, *, residual: bool = True) -> float:
+        """Bits a value that travel, all metadata counted; without ``residual``: of the anchor alone."""
+        size = self.anchor.numel() + (self.residual.numel() if residual else 0)
+        return 8 * size / (self.shape.tokens * self.shape.heads * self.shape.dim)
+
 
 class Codec(ABC):
     """Encode and decode segments of planes. Stateless; safe to share between threads.
@@ -64,15 +69,22 @@ class Codec(ABC):
         progressive: whether there is a residual stream.
         drafts: whether a decode engine should start drafting on the anchor alone.
         family: codecs that end with the same KV share it, and so the same text.
+        servable: whether the sizes below are exact; a transfer needs that. Else they are upper bounds, and the codec is
+            there to be measured.
     """
 
     name: ClassVar[str]
     progressive: ClassVar[bool]
     drafts: ClassVar[bool]
     family: ClassVar[str]
+    servable: ClassVar[bool] = True
 
     def __init__(self, spec: CodecSpec | None = None) -> None:
         self.spec = CodecSpec() if spec is None else spec
+
+    def for_layer(self, layer: int, layers: int) -> Codec:
+        """The codec of layer ``layer`` of ``layers``: itself, unless it has settings per layer."""
+        return self
 
     @abstractmethod
     def encode(self, plane: Tensor, spec: PlaneSpec, *, first_token: int = 0) -> EncodedPlane:
@@ -97,7 +109,7 @@ class Codec(ABC):
 
     @abstractmethod
     def anchor_bytes(self, shape: PlaneShape, spec: PlaneSpec) -> int:
-        """Length of the anchor if no tile is raw."""
+        """Length of the anchor if no tile is raw; its upper bound if the codec is not servable."""
 
     @abstractmethod
     def residual_bytes(self, shape: PlaneShape, spec: PlaneSpec) -> int:

@@ -24,8 +24,8 @@ from lynx_ascend.codec.spec import CodecSpec, PlaneSpec
 
 _PLANE = "Tensor? place, Tensor block_ids, int dim, int start, int end"
 _SETTINGS = (
-    "str codec, int page, int sinks, str center, int chunk, bool token_scale, float alpha, int[]? hot, "
-    "int threads"
+    "str codec, int page, int sinks, str center, str kind, int chunk, bool token_scale, float alpha, "
+    "int[]? hot, int threads"
 )
 _LIBRARY = torch.library.Library("lynx_ascend", "DEF")
 _LIBRARY.define(f"encode(Tensor values, {_PLANE}, {_SETTINGS}) -> (Tensor, Tensor)")
@@ -79,7 +79,7 @@ def _settings(codec: Codec, spec: PlaneSpec) -> tuple[Any, ...]:
     hot = None if spec.hot is None else _flat(spec.hot)
     return (
         *(codec.name, common.page, common.sinks, common.center),
-        *(spec.chunk, spec.token_scale, spec.alpha, hot),
+        *(spec.kind, spec.chunk, spec.token_scale, spec.alpha, hot),
     )
 
 
@@ -94,6 +94,7 @@ def _coder(
     page: int,
     sinks: int,
     center: str,
+    kind: str,
     chunk: int,
     token_scale: bool,
     alpha: float,
@@ -107,7 +108,7 @@ def _coder(
         flat[list(hot)] = True
         mask = HotChannels(flat.view(heads, dim))
     codec = get_codec(name, CodecSpec(page=page, sinks=sinks, center=center))
-    return codec, PlaneSpec(chunk, token_scale, alpha, mask)
+    return codec, PlaneSpec(chunk, token_scale, alpha, mask, kind)
 
 
 def _segment(arguments: tuple[Any, ...]) -> tuple[PagedSegment, list[Any]]:

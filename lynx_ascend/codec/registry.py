@@ -25,3 +25,8 @@ def get_codec(name: str, spec: CodecSpec | None = None) -> Codec:
 def codec_names() -> tuple[str, ...]:
     """Every name that ``get_codec`` knows."""
     return tuple(_CODECS)
+
+
+def servable_codecs() -> tuple[str, ...]:
+    """The names that a transfer may ask for: codecs whose sizes are known before they encode."""
+    return tuple(name for name, codec in _CODECS.items() if codec.servable)

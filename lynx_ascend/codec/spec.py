@@ -10,6 +10,7 @@ from lynx_ascend.errors import ConfigError
 
 CHUNKS = (32, 64, 128, 256)
 CENTERS = ("midrange", "mean")
+KINDS = ("k", "v", "latent")
 LEVELS = 112  # 7 * 16: the extreme of a chunk is then exact in the anchor alone
 ALPHA_RANGE = (1e-3, 256.0)
 
@@ -23,12 +24,14 @@ class PlaneSpec:
         token_scale: whether a power of 2^(1/4) per (token, head) is taken out first (V planes).
         alpha: strength of the companding; used as float32.
         hot: the channels whose residual travels with the anchor; None: none.
+        kind: what the plane holds, ``k``, ``v`` or ``latent``: some baselines treat K and V differently.
     """
 
     chunk: int = 32
     token_scale: bool = False
     alpha: float = 0.5
     hot: HotChannels | None = None
+    kind: str = "k"
 
     def __post_init__(self) -> None:
         if self.chunk not in CHUNKS:
@@ -42,6 +45,8 @@ class PlaneSpec:
             raise ConfigError(f"alpha is {self.alpha}; use a number from {low} to {high}")
         if self.hot is not None and not isinstance(self.hot, HotChannels):
             raise ConfigError(f"hot is a {type(self.hot).__name__}; use HotChannels or None")
+        if self.kind not in KINDS:
+            raise ConfigError(f"kind is {self.kind!r}; use one of {KINDS}")
 
     def slice(self, heads: slice) -> PlaneSpec:
         """The spec of some heads of the plane."""
@@ -81,5 +86,5 @@ class CodecSpec:
 
 
 K_SPEC = PlaneSpec(chunk=32)
-V_SPEC = PlaneSpec(chunk=64, token_scale=True)
-LATENT_SPEC = PlaneSpec(chunk=32)
+V_SPEC = PlaneSpec(chunk=64, token_scale=True, kind="v")
+LATENT_SPEC = PlaneSpec(chunk=32, kind="latent")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lynx_ascend.codec import codec_names
+from lynx_ascend.codec import servable_codecs
 from lynx_ascend.errors import TransferError
 
 # vLLM verifies at most 128 drafts a pass (MAX_SPEC_LEN); the paper caps at 64 because acceptance falls off behind it.
@@ -96,8 +96,8 @@ class RemotePrefill:
 
 def _codec(params: dict[str, Any], default: str) -> str:
     name = params.get("codec") or default
-    if name not in codec_names():
-        raise TransferError(f"unknown codec {name!r}; known: {', '.join(codec_names())}")
+    if name not in servable_codecs():
+        raise TransferError(f"unknown codec {name!r}; known: {', '.join(servable_codecs())}")
     return str(name)
 
 

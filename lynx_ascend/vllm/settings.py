@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass, fields
 from typing import Any
 
-from lynx_ascend.codec import codec_names
+from lynx_ascend.codec import servable_codecs
 from lynx_ascend.errors import ConfigError
 from lynx_ascend.vllm.params import MAX_DRAFT_LIMIT
 
@@ -56,8 +56,8 @@ class LynxSettings:
     fault_injection: bool = False
 
     def __post_init__(self) -> None:
-        if self.codec not in codec_names():
-            raise ConfigError(f"codec {self.codec!r} is unknown; choose one of {', '.join(codec_names())}")
+        if self.codec not in servable_codecs():
+            raise ConfigError(f"codec {self.codec!r} is unknown; choose one of {', '.join(servable_codecs())}")
         if not 1 <= self.max_draft <= MAX_DRAFT_LIMIT:
             raise ConfigError(f"max_draft must be in 1..{MAX_DRAFT_LIMIT}, got {self.max_draft}")
         if not 0 < self.port < 65536:

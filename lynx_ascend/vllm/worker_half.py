@@ -7,7 +7,7 @@ from typing import Any
 from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.logger import init_logger
 
-from lynx_ascend.codec import codec_names
+from lynx_ascend.codec import servable_codecs
 from lynx_ascend.errors import LynxError
 from lynx_ascend.transport.tcp import ClientConfig, ServerConfig, TransferClient, TransferServer
 from lynx_ascend.vllm.encoder import PlaneEncoder
@@ -57,7 +57,7 @@ class WorkerHalf:
             server.start()
             self._encoder = PlaneEncoder(table, server, settings)
         else:
-            codecs = [table.codec(name) for name in codec_names()]
+            codecs = [table.codec(name) for name in servable_codecs()]
             limits = TransferLimits(table, codecs, self._vllm_config.model_config.max_model_len)
             client = TransferClient(
                 ClientConfig(

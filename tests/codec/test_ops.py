@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lynx_ascend.codec import K_SPEC, V_SPEC, CodecSpec, codec_names, get_codec, ops
+from lynx_ascend.codec import K_SPEC, V_SPEC, CodecSpec, get_codec, ops, servable_codecs
 from lynx_ascend.codec.pages import PagedPlane
 from lynx_ascend.errors import CodecError
 
@@ -27,7 +27,7 @@ def backend(request, monkeypatch):
     monkeypatch.setenv("LYNX_CODEC_BACKEND", request.param)
 
 
-@pytest.mark.parametrize("name", codec_names())
+@pytest.mark.parametrize("name", servable_codecs())
 @pytest.mark.parametrize("hot", [None, uneven(3, 16)], ids=["plain", "hot"])
 def test_there_and_back(backend, name, hot):
     codec, spec, pages = get_codec(name, CodecSpec(center="mean")), replace(K_SPEC, hot=hot), paged()

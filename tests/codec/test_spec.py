@@ -13,6 +13,7 @@ from .planes import uneven
 
 def test_defaults() -> None:
     assert (K_SPEC.chunk, K_SPEC.token_scale) == (LATENT_SPEC.chunk, LATENT_SPEC.token_scale) == (32, False)
+    assert (K_SPEC.kind, V_SPEC.kind, LATENT_SPEC.kind) == ("k", "v", "latent")
     assert (V_SPEC.chunk, V_SPEC.token_scale) == (64, True)
     assert CodecSpec() == CodecSpec(page=256, levels=112, sinks=4, center="midrange")
 
@@ -40,6 +41,7 @@ def test_slice_takes_the_heads_of_a_rank() -> None:
         {"alpha": float("inf")},
         {"alpha": "big"},
         {"hot": [[1]]},
+        {"kind": "q"},
     ],
 )
 def test_plane_spec_refuses(bad: dict[str, Any]) -> None:

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from lynx_ascend.codec import codec_names
+from lynx_ascend.codec import servable_codecs
 from lynx_ascend.demo.options import DEFAULT_CODECS, KNOWN_CODECS, Options, cluster_config, free_ports
 from lynx_ascend.errors import ConfigError
 
 
 def test_the_codecs_are_those_of_the_registry():
-    assert set(KNOWN_CODECS) == set(codec_names())
+    assert set(KNOWN_CODECS) == set(servable_codecs())
     assert set(DEFAULT_CODECS) <= set(KNOWN_CODECS)
 
 

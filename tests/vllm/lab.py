@@ -148,14 +148,14 @@ class Lab:
         return encoder
 
     def receiver(self, table: Any, *, max_tokens: int = 2048, **settings: Any) -> Any:
-        from lynx_ascend.codec import codec_names
+        from lynx_ascend.codec import servable_codecs
         from lynx_ascend.transport.tcp import ClientConfig, TransferClient
         from lynx_ascend.vllm.planes import TransferLimits
         from lynx_ascend.vllm.receiver import PlaneReceiver
         from lynx_ascend.vllm.settings import LynxSettings
 
         settings = LynxSettings(**settings)
-        limits = TransferLimits(table, [table.codec(name) for name in codec_names()], max_tokens)
+        limits = TransferLimits(table, [table.codec(name) for name in servable_codecs()], max_tokens)
         client = TransferClient(
             ClientConfig(
                 layout_hash=table.layout_hash(), limits=limits, staging_bytes=settings.staging_mb * 1_000_000

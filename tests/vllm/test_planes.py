@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lynx_ascend.codec import HotChannels, codec_names, save_hot_channels
+from lynx_ascend.codec import HotChannels, save_hot_channels, servable_codecs
 from lynx_ascend.errors import ConfigError, ProtocolError
 from lynx_ascend.stream.types import Kind, PieceKey
 from lynx_ascend.vllm.planes import TransferLimits
@@ -20,7 +20,7 @@ def table(lab):
     return lab.table(lab.caches(), piece_kb=40)
 
 
-@pytest.mark.parametrize("codec", codec_names())
+@pytest.mark.parametrize("codec", servable_codecs())
 @pytest.mark.parametrize("piece_kb", [1, 40, 512])
 def test_pieces_cover_every_page_once(lab, codec, piece_kb):
     table = lab.table(lab.caches(), piece_kb=piece_kb)
@@ -42,7 +42,7 @@ def test_pieces_are_about_as_large_as_asked(lab):
     assert len(list(table.pieces(codec, 2048))) < len(table.planes) * table.pages(2048)
 
 
-@pytest.mark.parametrize("codec", codec_names())
+@pytest.mark.parametrize("codec", servable_codecs())
 @pytest.mark.parametrize("tokens", LENGTHS)
 def test_planned_bytes_bound_what_is_encoded(lab, table, codec, tokens):
     coder, total = table.codec(codec), 0
@@ -128,7 +128,7 @@ def test_keys_of_other_models_are_refused(table, change):
 
 
 def test_limits_hold_every_codec_and_no_more_than_the_model(lab, table):
-    codecs = [table.codec(name) for name in codec_names()]
+    codecs = [table.codec(name) for name in servable_codecs()]
     limits = TransferLimits(table, codecs, 700)
     key = PieceKey(0, 0, 0, 3, 0, 2)
     plane = table.find(key)

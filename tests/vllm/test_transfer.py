@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lynx_ascend.codec import codec_names
+from lynx_ascend.codec import servable_codecs
 
 from .transfer_run import Run, same
 
 LENGTHS = (1, 31, 32, 33, 255, 256, 257, 700)
 
 
-@pytest.mark.parametrize("codec", codec_names())
+@pytest.mark.parametrize("codec", servable_codecs())
 def test_pages_hold_what_the_codec_decodes(lab, run, codec):
     for tokens in LENGTHS:
         lab.fill(run.p, lab.blocks(tokens), tokens)
