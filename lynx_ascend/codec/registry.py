@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from lynx_ascend.codec.base import Codec
 from lynx_ascend.codec.cast import Bf16Codec
-from lynx_ascend.codec.linear import Int4Codec, Int8Codec
+from lynx_ascend.codec.linear import LINEAR_CODECS
 from lynx_ascend.codec.lynx import LynxCodec, LynxInt4Codec, LynxInt8Codec
 from lynx_ascend.codec.spec import CodecSpec
 from lynx_ascend.errors import ConfigError
 
-_CODECS: dict[str, type[Codec]] = {
-    codec.name: codec for codec in (LynxCodec, LynxInt8Codec, LynxInt4Codec, Bf16Codec, Int8Codec, Int4Codec)
-}
+_ALL: tuple[type[Codec], ...] = (LynxCodec, LynxInt8Codec, LynxInt4Codec, Bf16Codec, *LINEAR_CODECS)
+_CODECS = {codec.name: codec for codec in _ALL}
 
 
 def get_codec(name: str, spec: CodecSpec | None = None) -> Codec:

@@ -12,7 +12,11 @@ from lynx_ascend.demo.summary import LYNX, REFERENCE
 from lynx_ascend.errors import ConfigError
 
 # Importing the codecs would import torch; a test compares this with their registry.
-KNOWN_CODECS = ("bf16", "int8", "int4", "lynx", "lynx-int8", "lynx-int4")
+KNOWN_CODECS = (
+    *("lynx", "lynx-int8", "lynx-int4", "bf16"),
+    *("int8", "int8-channel-32", "int8-token", "int8-token-32"),
+    *("int4", "int4-channel-64", "int4-channel-32", "int4-token", "int4-token-64", "int4-token-32", "kivi4"),
+)
 DEFAULT_CODECS = ("bf16", "int8", "int4", "lynx", "lynx-int8")
 # docs/demo.md derives it: slow enough that KV transfer dominates, fast enough that lynx drafts less than its limit.
 DEFAULT_LINK_MBPS = 40.0

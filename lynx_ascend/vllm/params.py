@@ -97,7 +97,8 @@ class RemotePrefill:
 def _codec(params: dict[str, Any], default: str) -> str:
     name = params.get("codec") or default
     if name not in servable_codecs():
-        raise TransferError(f"unknown codec {name!r}; known: {', '.join(servable_codecs())}")
+        known = ", ".join(servable_codecs())
+        raise TransferError(f"codec is {name!r}, which no transfer can use; choose one of {known}")
     return str(name)
 
 

@@ -57,7 +57,8 @@ class LynxSettings:
 
     def __post_init__(self) -> None:
         if self.codec not in servable_codecs():
-            raise ConfigError(f"codec {self.codec!r} is unknown; choose one of {', '.join(servable_codecs())}")
+            known = ", ".join(servable_codecs())
+            raise ConfigError(f"codec is {self.codec!r}, which no transfer can use; choose one of {known}")
         if not 1 <= self.max_draft <= MAX_DRAFT_LIMIT:
             raise ConfigError(f"max_draft must be in 1..{MAX_DRAFT_LIMIT}, got {self.max_draft}")
         if not 0 < self.port < 65536:
