@@ -6,10 +6,14 @@ from lynx_ascend.codec.base import Codec
 from lynx_ascend.codec.cast import Bf16Codec
 from lynx_ascend.codec.linear import LINEAR_CODECS
 from lynx_ascend.codec.lynx import LynxCodec, LynxInt4Codec, LynxInt8Codec
+from lynx_ascend.codec.lynx_paper import LynxPaper120Codec, LynxPaperCodec
 from lynx_ascend.codec.spec import CodecSpec
 from lynx_ascend.errors import ConfigError
 
-_ALL: tuple[type[Codec], ...] = (LynxCodec, LynxInt8Codec, LynxInt4Codec, Bf16Codec, *LINEAR_CODECS)
+_ALL: tuple[type[Codec], ...] = (
+    *(LynxCodec, LynxInt8Codec, LynxInt4Codec, LynxPaperCodec, LynxPaper120Codec, Bf16Codec),
+    *LINEAR_CODECS,
+)
 _CODECS = {codec.name: codec for codec in _ALL}
 
 
