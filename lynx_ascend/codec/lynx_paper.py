@@ -1,12 +1,13 @@
 """Algorithm 1 of the Lynx paper with the paper's own constants: the baseline that ``lynx`` must beat.
 
-How each was read; what the text does not say, we took from ``lynx``, so that only the paper's choices differ.
+How each was read, from the text without the listing; what it does not say, we took from ``lynx``, so that only the
+paper's choices differ.
 
 - page 256, chunk 32, for K and V alike (section 4.1, stages 1 and 2). No hot channels, no token scale.
 - center: the chunk's mean (stage 2).
 - exact sinks: none, unless the caller's CodecSpec asks for them. The tail that fills no chunk, of which the paper says
   nothing, is exact.
-- levels: 127, the magnitude of "the stored absolute value of integer y" (stage 3) in a signed byte.
+- levels: 127, the magnitude of "the stored absolute value of integer y" (stage 3) in a signed byte (inferred).
 - anchor and residual: ``a = (m + 7) >> 4``, ``r = m - 16 a`` (stage 4). With 127 levels the two nibbles overflow: a
   would be 8 from m = 121 on, where a sign and 4 bits end at 7. Nothing but m <= 120 fits them, so larger magnitudes
   saturate there, and the extreme of a chunk shrinks in *both* streams. ``lynx-paper-120`` is the kinder reading: 120

@@ -47,6 +47,13 @@ def test_there_and_back(backend, name, hot):
     assert same_bits(pages.gather(IDS, 0, 20), before)
 
 
+def test_the_kind_of_a_plane_reaches_the_codec(backend):
+    codec, pages = get_codec("kivi4"), paged()
+    k, v = (ops.encode(pages, IDS, 0, 300, codec, spec).anchor for spec in (K_SPEC, V_SPEC))
+    assert torch.equal(v, codec.encode(pages.gather(IDS, 0, 300), V_SPEC).anchor)
+    assert k.shape != v.shape
+
+
 def test_shapes_are_known_without_values():
     pages = PagedPlane(torch.zeros(6, 64, 3, 16, dtype=torch.bfloat16, device="meta"), 16)
     codec, spec, real = get_codec("lynx"), replace(V_SPEC, hot=uneven(3, 16)), paged()

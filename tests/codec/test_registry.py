@@ -18,9 +18,11 @@ from lynx_ascend.codec import (
     PlaneShape,
     PlaneSpec,
     codec_names,
+    cpu,
     get_codec,
     servable_codecs,
 )
+from lynx_ascend.codec.segment import PagedSegment
 from lynx_ascend.errors import CodecError, ConfigError
 
 from .planes import DTYPES, laplacian, same_bits, uneven
@@ -240,6 +242,12 @@ def test_pages_of_other_sizes_and_no_sinks(name: str) -> None:
     full = decode(codec, codec.encode(plane, V_SPEC), V_SPEC)
     # The sinks of this plane are 50 times the rest and stretch its first page.
     assert relative((full - plane)[64:], plane[64:]) <= ERROR[name]
+
+
+def test_the_compiled_codec_takes_its_own_only(name: str) -> None:
+    segment = PagedSegment.of(laplacian(256, 2, 8))
+    mine = cpu.extension() is not None and name in ("lynx", "lynx-int8", "lynx-int4")
+    assert (cpu.encode(get_codec(name), segment, K_SPEC) is not None) == mine
 
 
 def test_unknown_names_are_refused(name: str) -> None:
