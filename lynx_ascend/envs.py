@@ -39,7 +39,7 @@ def log_level() -> str:
 
 
 def codec_backend() -> str:
-    """What codes planes on the host (`LYNX_CODEC_BACKEND`): `auto` (C++ if built), `cpu` (C++) or `torch`."""
+    """What codes planes (`LYNX_CODEC_BACKEND`): `auto`, `cpu` (on the host C++ alone) or `torch` (the reference)."""
     backend = os.environ.get("LYNX_CODEC_BACKEND") or "auto"
     if backend not in CODEC_BACKENDS:
         raise ConfigError(f"LYNX_CODEC_BACKEND is {backend!r}; choose one of {', '.join(CODEC_BACKENDS)}")

@@ -1,9 +1,13 @@
 """``torch.ops.lynx_ascend``: the one door to the codec, for tensors of any device.
 
-A plane is named by its pages (docs of ``PagedPlane``), a codec by its name and settings, so that the schemas hold plain
-values only. On a CPU the C++ codec does the work if it was built; elsewhere, for now, the reference does. It looks from
-the host whether tiles are raw, once per run of pages in encoding and once per run of heads in decoding: each a
-synchronisation. The CUDA registration has not been run on a GPU.
+A plane is named by its pages (docs of ``PagedPlane``), a codec by its name and settings, so that the schemas hold
+plain values only. On a CPU the C++ codec does the work if it was built, on CUDA the Triton kernels if triton is
+installed, else the reference (``codec.backends``). Meta gives sizes.
+
+On CUDA nothing waits for the device. ``encode`` gives the regular layout, in which a tile that must be raw is flagged
+but not replaced, since sizes would depend on values; ``encode_to_host`` looks at the flags when the bytes are on the
+host, and gives what every other implementation gives at once. ``decode`` checks bytes that are on the host there, and
+copies them; bytes on the device cost one look at their flags. Not run on a GPU so far.
 """
 
 from __future__ import annotations
@@ -45,12 +49,32 @@ def encode(
     *,
     threads: int = 1,
 ) -> EncodedPlane:
-    """Encode tokens [start, end) of the sequence whose blocks are ``block_ids``; see ``backends.encode``."""
+    """Encode tokens [start, end) of the sequence whose blocks are ``block_ids``; see ``backends``.
+
+    On CUDA raw tiles are only flagged: see above.
+    """
     anchor, residual = torch.ops.lynx_ascend.encode(
         pages.values, pages.place, block_ids, pages.dim, start, end, *_settings(codec, spec), threads
     )
     shape = PlaneShape(end - start, pages.heads, pages.dim, pages.values.dtype, start)
     return EncodedPlane(shape, anchor, residual)
+
+
+def encode_to_host(
+    pages: PagedPlane,
+    block_ids: Tensor,
+    start: int,
+    end: int,
+    codec: Codec,
+    spec: PlaneSpec,
+    *,
+    threads: int = 1,
+) -> EncodedPlane:
+    """``encode``, and the bytes on the host with all raw tiles in place; waits for the device once."""
+    encoded = encode(pages, block_ids, start, end, codec, spec, threads=threads)
+    if encoded.anchor.device.type == "cpu":
+        return encoded
+    return backends.to_host(codec, PagedSegment(pages, block_ids, start, end), spec, encoded)
 
 
 def decode(
@@ -130,6 +154,13 @@ def _encode(*arguments: Any) -> tuple[Tensor, Tensor]:
     return encoded.anchor, encoded.residual
 
 
+def _encode_cuda(*arguments: Any) -> tuple[Tensor, Tensor]:
+    segment, settings = _segment(arguments)
+    codec, spec, _ = _with_coder(segment.pages, settings)
+    encoded = backends.encode_cuda(codec, segment, spec)
+    return encoded.anchor, encoded.residual
+
+
 def _encode_meta(*arguments: Any) -> tuple[Tensor, Tensor]:
     """The sizes without raw tiles; how many there are depends on the values."""
     segment, settings = _segment(arguments)
@@ -151,14 +182,26 @@ def _decode_full(*arguments: Any) -> None:
     backends.decode(codec, segment, spec, anchor, residual, skip=skip, threads=threads)
 
 
+def _decode_anchor_cuda(*arguments: Any) -> None:
+    segment, (skip, anchor, *settings) = _segment(arguments)
+    codec, spec, _ = _with_coder(segment.pages, settings)
+    backends.decode_cuda(codec, segment, spec, anchor, skip=skip)
+
+
+def _decode_full_cuda(*arguments: Any) -> None:
+    segment, (skip, anchor, residual, *settings) = _segment(arguments)
+    codec, spec, _ = _with_coder(segment.pages, settings)
+    backends.decode_cuda(codec, segment, spec, anchor, residual, skip=skip)
+
+
 def _decode_meta(*_: Any) -> None:
     """Nothing to infer: the pages are changed in place."""
 
 
-for _device in ("CPU", "CUDA"):
-    _LIBRARY.impl("encode", _encode, _device)
-    _LIBRARY.impl("decode_anchor", _decode_anchor, _device)
-    _LIBRARY.impl("decode_full", _decode_full, _device)
-_LIBRARY.impl("encode", _encode_meta, "Meta")
-_LIBRARY.impl("decode_anchor", _decode_meta, "Meta")
-_LIBRARY.impl("decode_full", _decode_meta, "Meta")
+for _device, _operators in {
+    "CPU": (_encode, _decode_anchor, _decode_full),
+    "CUDA": (_encode_cuda, _decode_anchor_cuda, _decode_full_cuda),
+    "Meta": (_encode_meta, _decode_meta, _decode_meta),
+}.items():
+    for _name, _operator in zip(("encode", "decode_anchor", "decode_full"), _operators, strict=True):
+        _LIBRARY.impl(_name, _operator, _device)

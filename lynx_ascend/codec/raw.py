@@ -52,6 +52,11 @@ def splice_raw(
     return torch.cat(anchors), torch.cat(residuals) if residuals else residual[:0]
 
 
+def flagged(layout: SegmentLayout, anchor: Tensor) -> bool:
+    """Whether any flag of an anchor of the regular layout is set; a look from the host."""
+    return any(bool(layout.sections(anchor, run)[0].any()) for run in layout.head_runs)
+
+
 def cut_raw(
     layout: SegmentLayout, anchor: Tensor, residual: Tensor | None
 ) -> tuple[Tensor, Tensor | None, list[RawTile]]:
@@ -65,9 +70,7 @@ def cut_raw(
     if anchor.numel() > layout.anchor_max:
         raise CodecError(f"the anchor has {anchor.numel()} bytes, more than {layout.anchor_max}")
     regular_anchor, regular_residual = layout.bytes
-    if anchor.numel() == regular_anchor and not any(
-        bool(layout.sections(anchor, run)[0].any()) for run in layout.head_runs
-    ):
+    if anchor.numel() == regular_anchor and not flagged(layout, anchor):
         if residual is not None:
             check_length("residual", residual, regular_residual)
         return anchor, residual, []

@@ -60,7 +60,7 @@ class TiledCodec(Codec):
 
     def encode(self, plane: Tensor, spec: PlaneSpec, *, first_token: int = 0) -> EncodedPlane:
         shape = PlaneShape.of(plane, first_token)
-        layout = self._layout(shape, spec)
+        layout = self.layout(shape, spec)
         rows = plane.detach().transpose(0, 1)
         anchor, residual = (
             torch.empty(size, dtype=torch.uint8, device=plane.device) for size in layout.bytes
@@ -93,15 +93,16 @@ class TiledCodec(Codec):
         return self._decode(shape, spec, anchor, residual)
 
     def anchor_bytes(self, shape: PlaneShape, spec: PlaneSpec) -> int:
-        return self._layout(shape, spec).bytes[0]
+        return self.layout(shape, spec).bytes[0]
 
     def residual_bytes(self, shape: PlaneShape, spec: PlaneSpec) -> int:
-        return self._layout(shape, spec).bytes[1]
+        return self.layout(shape, spec).bytes[1]
 
     def anchor_bytes_max(self, shape: PlaneShape, spec: PlaneSpec) -> int:
-        return self._layout(shape, spec).anchor_max
+        return self.layout(shape, spec).anchor_max
 
-    def _layout(self, shape: PlaneShape, spec: PlaneSpec) -> SegmentLayout:
+    def layout(self, shape: PlaneShape, spec: PlaneSpec) -> SegmentLayout:
+        """Where every byte of a segment stands. Raises CodecError if the segment does not fit ``spec``."""
         check_start(shape.first_token, self.spec.page)
         if spec.hot is not None and (spec.hot.heads, spec.hot.dim) != (shape.heads, shape.dim):
             raise CodecError(f"{spec.hot} does not fit {shape.heads} heads of {shape.dim} channels")
@@ -117,7 +118,7 @@ class TiledCodec(Codec):
         )
 
     def _decode(self, shape: PlaneShape, spec: PlaneSpec, anchor: Tensor, residual: Tensor | None) -> Tensor:
-        layout = self._layout(shape, spec)
+        layout = self.layout(shape, spec)
         anchor, residual, raw = cut_raw(layout, anchor, residual)
         out = torch.empty((shape.tokens, shape.heads, shape.dim), dtype=shape.dtype, device=anchor.device)
         rows = out.transpose(0, 1)

@@ -84,7 +84,7 @@ class PlaneEncoder:
         for plane, key, start, end in self._table.pieces(codec, offer.tokens):
             began = time.perf_counter()
             encoded = plane.layout.encode(plane.name, blocks, start, end, codec, plane.spec)
-            anchor, residual = encoded.anchor.cpu().numpy(), encoded.residual.cpu().numpy()
+            anchor, residual = encoded.anchor.numpy(), encoded.residual.numpy()
             self._encode_s += time.perf_counter() - began
             transfer.put(Piece(key, anchor, residual if residual.size else None), self._settings.lease_s)
         transfer.finish()

@@ -44,8 +44,8 @@ class LayerLayout:
     def encode(
         self, plane: str, block_ids: torch.Tensor, start: int, end: int, codec: Codec, spec: PlaneSpec
     ) -> EncodedPlane:
-        """Encode tokens [start, end) where they stand."""
-        return ops.encode(self._pages[plane], block_ids, start, end, codec, spec)
+        """Encode tokens [start, end) where they stand; the bytes are on the host."""
+        return ops.encode_to_host(self._pages[plane], block_ids, start, end, codec, spec)
 
     def decode(
         self,

@@ -1,0 +1,288 @@
+"""The encoder of tiles: a program for BLOCK channels of a tile, whose rows it reads twice (then from a cache)."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from lynx_ascend.codec.kernels.codes import (
+    FLOAT16_MAX_BITS,
+    FRACTIONS,
+    SIGMAS,
+    TOKEN_SCALES,
+    code_bytes,
+    nearest_byte,
+    sigma_codes,
+    token_scale_codes,
+)
+from lynx_ascend.codec.kernels.rows import header_bytes, load_bits
+from lynx_ascend.codec.kernels.values import float16_down, float16_up, from_float16, widen
+
+MAGNITUDE = tl.constexpr(0x7FFFFFFF)
+
+
+@triton.jit
+def read_rows(
+    pages,
+    block_ids,
+    token,
+    block_size,
+    block_stride,
+    token_stride,
+    channel_stride,
+    channel,
+    tables,
+    DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    KIND: tl.constexpr,
+    TOKEN_SCALE: tl.constexpr,
+):
+    """Rows without their token scale, float32; the bits of their magnitudes before; their scale codes."""
+    bits = load_bits(
+        pages,
+        block_ids,
+        token,
+        block_size,
+        block_stride,
+        token_stride,
+        channel * channel_stride,
+        channel < DIM,
+    )
+    x = widen(bits, KIND)
+    size = x.to(tl.int32, bitcast=True) & MAGNITUDE
+    code = token
+    if TOKEN_SCALE:
+        peak = tl.reduce(size, 1, tl.standard._elementwise_max)
+        if BLOCK < DIM:
+            # A row's scale is that of all its channels, whichever of them this program encodes.
+            for first in range(0, DIM, BLOCK):
+                other = first + tl.arange(0, BLOCK)
+                more = load_bits(
+                    pages,
+                    block_ids,
+                    token,
+                    block_size,
+                    block_stride,
+                    token_stride,
+                    other * channel_stride,
+                    other < DIM,
+                )
+                wide = widen(more, KIND).to(tl.int32, bitcast=True) & MAGNITUDE
+                peak = tl.maximum(peak, tl.reduce(wide, 1, tl.standard._elementwise_max))
+        code = token_scale_codes(peak, tables)
+        x = tl.div_rn(x, tl.load(tables + TOKEN_SCALES + code)[:, None])
+    return x, size, code
+
+
+@triton.jit
+def mean_of_halves(sums, HALF: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr):
+    """Mean of a chunk's rows from the sums of its two halves, [HALF, BLOCK]: halves are added until one row is left."""
+    for step in tl.static_range(STEPS):
+        sums = tl.reduce(tl.reshape(sums, (2, HALF >> (step + 1), BLOCK)), 0, tl.standard._sum_combine)
+    return tl.reshape(sums, (BLOCK,)) * (0.5 / HALF)
+
+
+@triton.jit
+def store_residual(
+    codes,
+    anchor,
+    residual,
+    row,
+    channel,
+    slot,
+    hot,
+    DIM: tl.constexpr,
+    HOT: tl.constexpr,
+    RESIDUAL: tl.constexpr,
+):
+    """Store residual codes [rows, channels], the hot channels' to the anchor, the others' to the residual."""
+    inside = channel < DIM
+    if HOT:
+        if RESIDUAL:
+            rest = row[:, None] * (DIM - hot) + (-1 - slot)[None, :]
+            tl.store(residual + rest, codes, mask=(inside & (slot < 0))[None, :])
+        tl.store(anchor + row[:, None] * hot + slot[None, :], codes, mask=(inside & (slot >= 0))[None, :])
+    elif RESIDUAL:
+        tl.store(residual + row[:, None] * DIM + channel[None, :], codes, mask=inside[None, :])
+
+
+@triton.jit(do_not_specialize=["start", "sinks"])
+def encode_tiles(
+    pages,
+    block_ids,
+    anchor,
+    residual,
+    tables,
+    hot_before,
+    hot_slots,
+    block_stride,
+    token_stride,
+    head_stride,
+    channel_stride,
+    block_size,
+    heads,
+    start,
+    half_coded,
+    sinks,
+    fixed,
+    head_bytes,
+    alpha,
+    steepness,
+    DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PAGE: tl.constexpr,
+    CHUNK: tl.constexpr,
+    STEPS: tl.constexpr,
+    DEGREE: tl.constexpr,
+    KIND: tl.constexpr,
+    TOKEN_SCALE: tl.constexpr,
+    MEAN: tl.constexpr,
+    HOT: tl.constexpr,
+    RESIDUAL: tl.constexpr,
+):
+    """Encode tiles of the regular layout; a tile that must be raw gets its flag, and bytes that mean nothing.
+
+    Args:
+        pages: bits of the plane, int16 or int32; strides in values.
+        block_ids: int64, the blocks of the sequence.
+        anchor, residual: int8, with zeroed flags.
+        tables, hot_before, hot_slots: of `kernels.tables`.
+        start: the segment's first token in the sequence; sinks: tokens; half_coded: half of the tokens in tiles.
+        fixed: bytes of a head before its tiles; head_bytes: of a head without hot channels.
+
+    Programs: channel blocks of the heads of the pages, the last named slowest.
+    """
+    HALF: tl.constexpr = CHUNK // 2
+    PARTS: tl.constexpr = (DIM + BLOCK - 1) // BLOCK
+    program = tl.program_id(0)
+    part = program % PARTS
+    head = (program // PARTS) % heads
+    page = program // (PARTS * heads)
+    channel = part * BLOCK + tl.arange(0, BLOCK)
+    inside = channel < DIM
+
+    # Written so that the compiler sees what divides every offset, and joins bytes to words.
+    chunks = tl.minimum((half_coded - page * (PAGE // 2)) // HALF, PAGE // CHUNK)
+    tokens = chunks * CHUNK
+    before = tl.load(hot_before + head)
+    hot = tl.load(hot_before + head + 1) - before
+    slot = channel
+    if HOT:
+        slot = tl.load(hot_slots + head * DIM + channel, mask=inside, other=0)
+    header = header_bytes(chunks, DIM, CHUNK, TOKEN_SCALE)
+    page_bytes = header_bytes(PAGE // CHUNK, DIM, CHUNK, TOKEN_SCALE) + PAGE // 2 * (DIM + hot)
+    pages += head.to(tl.int64) * head_stride
+    anchor += head.to(tl.int64) * head_bytes + before.to(tl.int64) * half_coded
+    flag = anchor + page
+    anchor += fixed + page.to(tl.int64) * page_bytes
+    codes = anchor + header
+    hot_codes = codes + tokens // 2 * DIM
+    residual += (head.to(tl.int64) * DIM - before) * half_coded + page.to(tl.int64) * (
+        PAGE // 2 * (DIM - hot)
+    )
+    # The exact sinks stand in the first tile as copies of the row behind them.
+    copied = tl.where(page == 0, sinks, 0)
+    first_token = page * PAGE
+    row = tl.arange(0, HALF)
+
+    lowest = tl.full([HALF, BLOCK], 3.0e38, tl.float32)
+    highest = tl.full([HALF, BLOCK], -3.0e38, tl.float32)
+    worst = tl.full([HALF, BLOCK], 0, tl.int32)
+    for half in range(2 * chunks):
+        token = start + tl.maximum(first_token + half * HALF + row, copied)
+        x, magnitude, code = read_rows(
+            pages,
+            block_ids,
+            token,
+            block_size,
+            block_stride,
+            token_stride,
+            channel_stride,
+            channel,
+            tables,
+            DIM,
+            BLOCK,
+            KIND,
+            TOKEN_SCALE,
+        )
+        lowest = tl.minimum(lowest, x)
+        highest = tl.maximum(highest, x)
+        worst = tl.maximum(worst, magnitude)
+
+    # -0 + 0 is +0: which of the zeros a minimum returned is then no matter.
+    low_bits = float16_down(tl.reduce(lowest, 0, tl.standard._elementwise_min) + 0.0)
+    page_high = tl.reduce(highest, 0, tl.standard._elementwise_max)
+    base = from_float16(low_bits)
+    width_bits = float16_up(page_high - base + 0.0)
+    width_bits += (base + from_float16(width_bits) < page_high).to(tl.int32)
+    width = from_float16(width_bits)
+    at = 2 * channel
+    tl.store(anchor + at, low_bits.to(tl.int8), mask=inside)
+    tl.store(anchor + at + 1, (low_bits >> 8).to(tl.int8), mask=inside)
+    tl.store(anchor + 2 * DIM + at, width_bits.to(tl.int8), mask=inside)
+    tl.store(anchor + 2 * DIM + at + 1, (width_bits >> 8).to(tl.int8), mask=inside)
+    peak = tl.reduce(worst, 0, tl.standard._elementwise_max)
+    raw = ((peak > FLOAT16_MAX_BITS) | (width_bits >= 0x7C00)).to(tl.int32)
+    raw = tl.reduce(raw, 0, tl.standard._elementwise_max)
+    tl.store(flag, 1, mask=raw > 0)
+
+    width = tl.where(width == 0.0, 1.0, width)
+    for chunk in range(chunks):
+        from_row = chunk * HALF
+        token = first_token + chunk * CHUNK + row
+        x, magnitude, code = read_rows(
+            pages,
+            block_ids,
+            start + tl.maximum(token, copied),
+            block_size,
+            block_stride,
+            token_stride,
+            channel_stride,
+            channel,
+            tables,
+            DIM,
+            BLOCK,
+            KIND,
+            TOKEN_SCALE,
+        )
+        y, magnitude, more = read_rows(
+            pages,
+            block_ids,
+            start + tl.maximum(token + HALF, copied),
+            block_size,
+            block_stride,
+            token_stride,
+            channel_stride,
+            channel,
+            tables,
+            DIM,
+            BLOCK,
+            KIND,
+            TOKEN_SCALE,
+        )
+        if TOKEN_SCALE:
+            scales = anchor + header - tokens + chunk * CHUNK + row
+            tl.store(scales, code.to(tl.int8), mask=(row >= 0) & (part == 0))
+            tl.store(scales + HALF, more.to(tl.int8), mask=(row >= 0) & (part == 0))
+        # Subtraction and division are monotone: no value leaves [0, 1], and extremes stay extremes.
+        x = tl.div_rn(x - base[None, :], width[None, :])
+        y = tl.div_rn(y - base[None, :], width[None, :])
+        low = tl.reduce(tl.minimum(x, y), 0, tl.standard._elementwise_min)
+        high = tl.reduce(tl.maximum(x, y), 0, tl.standard._elementwise_max)
+        center = (low + high) * 127.5
+        if MEAN:
+            center = mean_of_halves(x + y, HALF, STEPS, BLOCK) * 255.0
+        mu_code = nearest_byte(center)
+        mu = tl.load(tables + FRACTIONS + mu_code)
+        sigma_code = sigma_codes(tl.maximum(high - mu, mu - low), tables)
+        sigma = tl.load(tables + SIGMAS + sigma_code)
+        scale_at = anchor + 4 * DIM + chunk * DIM + channel
+        tl.store(scale_at, mu_code.to(tl.int8), mask=inside)
+        tl.store(scale_at + chunks * DIM, sigma_code.to(tl.int8), mask=inside)
+        a = code_bytes(tl.div_rn(x - mu[None, :], sigma[None, :]), tables, alpha, steepness, DEGREE)
+        b = code_bytes(tl.div_rn(y - mu[None, :], sigma[None, :]), tables, alpha, steepness, DEGREE)
+        upper = ((a >> 4) & 15) | (b & 0xF0)
+        lower = (a & 15) | ((b << 4) & 0xF0)
+        at_row = from_row + row
+        tl.store(codes + at_row[:, None] * DIM + channel[None, :], upper.to(tl.int8), mask=inside[None, :])
+        store_residual(lower.to(tl.int8), hot_codes, residual, at_row, channel, slot, hot, DIM, HOT, RESIDUAL)

@@ -1,0 +1,312 @@
+"""The Triton kernels against the reference, bit for bit, in Triton's interpreter; and what they compile to."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lynx_ascend.codec import K_SPEC, V_SPEC, CodecSpec, PlaneSpec, backends, cuda, get_codec, ops
+from lynx_ascend.codec.companding import thresholds
+from lynx_ascend.codec.pages import PagedPlane
+from lynx_ascend.codec.segment import PagedSegment
+from lynx_ascend.errors import CodecError
+
+from .golden import SPEC, cases
+from .interpreter import compilable, interpreted
+from .planes import laplacian, same_bits, uneven
+from .test_cpu_backend import LAYOUTS, odd_planes
+
+triton = pytest.importorskip("triton")
+SMALL = CodecSpec(page=64)
+# What a raw tile holds runs through the kernels; numpy says so.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*(encountered in|All-NaN):RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernels():
+    with interpreted():
+        yield
+
+
+def check(plane, spec, common=SMALL, name="lynx"):
+    """Encode and decode ``plane`` with both: the same bytes, the same values."""
+    codec = get_codec(name, common)
+    expected = codec.encode(plane, spec)
+    assert cuda.handles(codec, PagedSegment.of(plane), spec)
+    encoded = cuda.encode(codec, PagedSegment.of(plane), spec)
+    assert encoded.shape == expected.shape
+    assert torch.equal(encoded.anchor, expected.anchor)
+    assert torch.equal(encoded.residual, expected.residual)
+    out = torch.zeros_like(plane)
+    cuda.decode(codec, PagedSegment.of(out), spec, expected.anchor)
+    assert same_bits(out, codec.decode_anchor(expected.shape, spec, expected.anchor))
+    if name != "lynx-int4":
+        cuda.decode(codec, PagedSegment.of(out), spec, expected.anchor, expected.residual)
+        assert same_bits(out, codec.decode_full(expected.shape, spec, expected.anchor, expected.residual))
+
+
+@pytest.mark.parametrize("spec", [K_SPEC, V_SPEC], ids=["k", "v"])
+@pytest.mark.parametrize(
+    ("heads", "dim", "dtype"),
+    [
+        (2, 64, torch.bfloat16),
+        (1, 128, torch.float16),
+        (2, 80, torch.float32),
+        (1, 192, torch.bfloat16),
+        (3, 5, torch.float32),
+    ],
+)
+def test_dims_and_dtypes(heads, dim, dtype, spec):
+    """A whole page, a chunk of the next, a tail."""
+    check(laplacian(300, heads, dim, dtype), spec, CodecSpec())
+
+
+@pytest.mark.parametrize("tokens", [1, 31, 32, 63, 64, 97, 128, 140])
+@pytest.mark.parametrize("spec", [K_SPEC, V_SPEC], ids=["k", "v"])
+def test_tokens(tokens, spec):
+    check(laplacian(tokens, 2, 20, torch.bfloat16), spec)
+
+
+@pytest.mark.parametrize("chunk", [32, 64, 128, 256])
+@pytest.mark.parametrize("center", ["midrange", "mean"])
+def test_chunks_and_centers(chunk, center):
+    check(laplacian(270, 1, 16), PlaneSpec(chunk), CodecSpec(center=center))
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.1, 2.0, 4.0, 256.0])
+def test_every_boundary_of_an_alpha(alpha):
+    """Values made from the thresholds themselves, a rounding to either side."""
+    bounds = thresholds(alpha)
+    near = torch.cat([bounds, bounds.nextafter(torch.tensor(2.0)), bounds.nextafter(torch.tensor(-2.0))])
+    values = torch.cat([near, -near])
+    values = torch.cat([values, values[: 64 * 16 - values.numel()]]).view(64, 1, 16).clone()
+    values[0], values[1] = -1.0, 1.0
+    check(values, replace(K_SPEC, alpha=alpha), CodecSpec(page=64, sinks=0))
+
+
+@pytest.mark.parametrize(("sinks", "page"), [(0, 256), (31, 256), (7, 32)])
+def test_sinks_and_pages(sinks, page):
+    check(laplacian(100, 1, 20, torch.float16), K_SPEC, CodecSpec(page=page, sinks=sinks))
+
+
+@pytest.mark.parametrize("name", ["lynx", "lynx-int4"])
+@pytest.mark.parametrize(("dim", "spec"), [(20, K_SPEC), (80, V_SPEC)], ids=["k", "v"])
+def test_uneven_hot_channels(name, dim, spec):
+    check(laplacian(140, 4, dim, torch.bfloat16), replace(spec, hot=uneven(4, dim)), name=name)
+
+
+@pytest.mark.parametrize("spec", [K_SPEC, V_SPEC], ids=["k", "v"])
+@pytest.mark.parametrize("kind", odd_planes())
+def test_odd_values(kind, spec):
+    check(odd_planes()[kind][:96, :1, :16].contiguous(), spec)
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_golden_payloads(case):
+    codec, segment, expected = get_codec("lynx", SPEC), PagedSegment.of(case.plane), case.encode()
+    encoded = backends.to_host(codec, segment, case.spec, backends.encode_cuda(codec, segment, case.spec))
+    assert torch.equal(encoded.anchor, expected.anchor)
+    assert torch.equal(encoded.residual, expected.residual)
+    out = torch.zeros_like(case.plane)
+    backends.decode_cuda(codec, PagedSegment.of(out), case.spec, encoded.anchor, encoded.residual)
+    assert same_bits(out, codec.decode_full(expected.shape, case.spec, expected.anchor, expected.residual))
+
+
+CACHES = {
+    **{kind: make for kind, make in LAYOUTS.items() if kind != "packed"},
+    "k and v in one": lambda blocks, block, heads, dim: (
+        torch.full((2, blocks, block, heads, dim), 9.0)[1],
+        None,
+    ),
+    "k beside v": lambda blocks, block, heads, dim: (
+        torch.full((blocks, 2, block, heads, dim), 9.0)[:, 1],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CACHES)
+@pytest.mark.parametrize(
+    ("dtype", "span"),
+    [(torch.bfloat16, (0, 140, 70)), (torch.float32, (64, 140, 0)), (torch.float16, (128, 140, 3))],
+)
+def test_pages(kind, dtype, span):
+    """Encoded where they stand, decoded to where they stand; everything else keeps its values."""
+    start, end, skip = span
+    values, _ = CACHES[kind](10, 24, 2, 20)
+    ids = torch.tensor([7, 2, 9, 4, 3, 8, 1])
+    pages = PagedPlane(values.to(dtype), 20)
+    plane = laplacian(160, 2, 20, dtype)
+    pages.scatter(ids, 0, plane)
+    codec, segment = get_codec("lynx", SMALL), PagedSegment(pages, ids, start, end)
+    expected = codec.encode(plane[start:end], V_SPEC, first_token=start)
+    encoded = cuda.encode(codec, segment, V_SPEC)
+    assert torch.equal(encoded.anchor, expected.anchor)
+    assert torch.equal(encoded.residual, expected.residual)
+    for residual in (None, expected.residual):
+        before = pages.values.clone()
+        wanted = PagedPlane(before.clone(), 20)
+        backends.decode(codec, replace(segment, pages=wanted), V_SPEC, expected.anchor, residual, skip=skip)
+        cuda.decode(codec, segment, V_SPEC, expected.anchor, residual, skip)
+        assert same_bits(pages.values, wanted.values)
+
+
+def damaged_plane(values):
+    plane = laplacian(140, 2, 20, torch.float32)
+    plane[70, 1, 3] = values
+    return plane
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf, 65520.0])
+@pytest.mark.parametrize("spec", [K_SPEC, V_SPEC], ids=["k", "v"])
+def test_a_raw_tile_is_flagged_and_put_in_place_on_the_host(value, spec):
+    codec, plane = get_codec("lynx", SMALL), damaged_plane(value)
+    segment, expected = PagedSegment.of(plane), codec.encode(plane, spec)
+    encoded = backends.encode_cuda(codec, segment, spec)
+    assert encoded.anchor.numel() == codec.anchor_bytes(encoded.shape, spec)
+    layout = codec.layout(encoded.shape, spec)
+    flags = layout.sections(encoded.anchor, layout.head_runs[0])[0]
+    assert flags.nonzero().tolist() == [[1, 1]]
+    host = backends.to_host(codec, segment, spec, encoded)
+    assert torch.equal(host.anchor, expected.anchor)
+    assert torch.equal(host.residual, expected.residual)
+    out = torch.zeros_like(plane)
+    backends.decode_cuda(codec, PagedSegment.of(out), spec, host.anchor, host.residual)
+    assert same_bits(out, codec.decode_full(expected.shape, spec, expected.anchor, expected.residual))
+
+
+def test_a_range_beyond_float16_is_raw():
+    plane = laplacian(64, 1, 20).clamp(-1, 1) * 65504
+    plane[3, 0, 1], plane[9, 0, 1] = 65504, -65504
+    codec, segment = get_codec("lynx", CodecSpec(page=64, sinks=0)), PagedSegment.of(plane)
+    encoded = backends.encode_cuda(codec, segment, K_SPEC)
+    assert encoded.anchor[0] == 1
+    assert torch.equal(
+        backends.to_host(codec, segment, K_SPEC, encoded).anchor, codec.encode(plane, K_SPEC).anchor
+    )
+
+
+def test_nothing_looks_at_the_device(monkeypatch):
+    """Encoding, and decoding checked bytes, read no tensor from the host."""
+    codec, spec = get_codec("lynx", SMALL), replace(V_SPEC, hot=uneven(2, 20))
+    plane = laplacian(140, 2, 20, torch.bfloat16)
+    segment, expected = PagedSegment.of(plane), codec.encode(plane, spec)
+    cuda.encode(codec, segment, spec)  # the first time makes the tables
+
+    def look(*_, **__):
+        raise AssertionError("the host looks at the device")
+
+    for name in ("item", "__bool__", "__int__", "__float__", "tolist", "nonzero", "cpu", "numpy", "__iter__"):
+        monkeypatch.setattr(torch.Tensor, name, look)
+    encoded = backends.encode_cuda(codec, segment, spec)
+    cuda.decode(codec, segment, spec, encoded.anchor, encoded.residual)
+    cuda.decode(codec, segment, spec, encoded.anchor)
+    monkeypatch.undo()
+    assert torch.equal(encoded.anchor, expected.anchor)
+
+
+def test_what_the_operators_register():
+    """The CUDA implementations with CPU tensors: the arguments find their way."""
+    codec, spec = get_codec("lynx", SMALL), replace(K_SPEC, hot=uneven(2, 20))
+    plane = laplacian(100, 2, 20, torch.bfloat16)
+    expected = codec.encode(plane, spec)
+    settings = (*ops._settings(codec, spec), 1)
+    where = (plane.unsqueeze(0).clone(), None, torch.tensor([0]), 20, 0, 100)
+    anchor, residual = ops._encode_cuda(*where, *settings)
+    assert torch.equal(anchor, expected.anchor)
+    assert torch.equal(residual, expected.residual)
+    ops._decode_anchor_cuda(*where, 40, anchor, *settings)
+    early = codec.decode_anchor(expected.shape, spec, anchor)
+    assert same_bits(where[0][0], torch.cat((plane[:40], early[40:])))
+    ops._decode_full_cuda(*where, 0, anchor, residual, *settings)
+    assert same_bits(where[0][0], codec.decode_full(expected.shape, spec, anchor, residual))
+
+
+def test_a_damaged_payload_is_refused_and_writes_nothing():
+    codec, plane = get_codec("lynx", SMALL), laplacian(100, 2, 20)
+    good, before, segment = codec.encode(plane, K_SPEC), plane.clone(), PagedSegment.of(plane)
+    flagged = good.anchor.clone()
+    flagged[1] = 2
+    for anchor, residual, what in [
+        (good.anchor[:-1], None, "anchor"),
+        (good.anchor, good.residual[:-1], "residual"),
+        (flagged, None, "flag"),
+    ]:
+        with pytest.raises(CodecError, match=what):
+            backends.decode_cuda(codec, segment, K_SPEC, anchor, residual)
+    with pytest.raises(CodecError, match="skip"):
+        backends.decode_cuda(codec, segment, K_SPEC, good.anchor, skip=-1)
+    int4 = get_codec("lynx-int4", SMALL)
+    with pytest.raises(CodecError, match="residual"):
+        backends.decode_cuda(int4, segment, K_SPEC, int4.encode(plane, K_SPEC).anchor, good.residual)
+    assert same_bits(plane, before)
+
+
+def test_what_is_left_to_the_reference(monkeypatch):
+    codec, segment = get_codec("lynx", SMALL), PagedSegment.of(laplacian(128, 2, 20))
+    packed = PagedPlane(torch.zeros(2, 2, 64 * 20), 20, torch.arange(64 * 20))
+    blocks = torch.tensor([0, 1])
+    assert cuda.handles(codec, segment, K_SPEC)
+    assert not cuda.handles(get_codec("int8"), segment, K_SPEC)
+    assert not cuda.handles(codec, PagedSegment(packed, blocks, 0, 128), K_SPEC)
+    assert not cuda.handles(codec, PagedSegment(segment.pages, blocks, 32, 128), K_SPEC)
+    assert not cuda.handles(get_codec("lynx", CodecSpec(page=96)), segment, V_SPEC)
+    assert not cuda.handles(codec, segment, replace(K_SPEC, hot=uneven(2, 16)))
+    plain = get_codec("int8")
+    encoded = backends.encode_cuda(plain, segment, K_SPEC)
+    assert torch.equal(encoded.anchor, plain.encode(segment.gather(), K_SPEC).anchor)
+    monkeypatch.setenv("LYNX_CODEC_BACKEND", "torch")
+    assert not cuda.handles(codec, segment, K_SPEC)
+
+
+def compiled(function, constants):
+    """PTX for sm_90, with the options that `codec.cuda` starts kernels with."""
+    kinds = {
+        **{"pages": "*i16", "block_ids": "*i64", "anchor": "*i8", "residual": "*i8", "tables": "*fp32"},
+        **{"hot_before": "*i32", "hot_slots": "*i32", "alpha": "fp32", "steepness": "fp32"},
+    }
+    constants = {"channel_stride": 1, **{k: v for k, v in constants.items() if k in function.arg_names}}
+    signature = {
+        name: "constexpr" if name in constants else kinds.get(name, "i32") for name in function.arg_names
+    }
+    aligned = [
+        *("pages", "anchor", "residual", "block_stride", "token_stride", "head_stride", "head_bytes"),
+        *("fixed", "half_coded"),
+    ]
+    places = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(function.arg_names) if name in aligned}
+    source = triton.compiler.ASTSource(function, signature, constants, places)
+    target = triton.backends.compiler.GPUTarget("cuda", 90, 32)
+    return triton.compile(source, target=target, options=dict(cuda._OPTIONS)).asm["ptx"]
+
+
+@pytest.mark.parametrize("token_scale", [False, True], ids=["k", "v"])
+def test_what_the_kernels_compile_to(token_scale, tmp_path, monkeypatch):
+    """For an H100 or H200, without one: every operation as the format has it, and whole words of codes."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    shape = {"DIM": 128, "BLOCK": 128, "PAGE": 256, "CHUNK": 64 if token_scale else 32, "KIND": 0, "ITEM": 2}
+    how = {"TOKEN_SCALE": token_scale, "MEAN": token_scale, "STEPS": 5 if token_scale else 4, "DEGREE": 0}
+    with compilable() as kernels:
+        texts = {
+            name: compiled(function, {**shape, **how, "HOT": False, "RESIDUAL": True, "FULL": True})
+            for name, function in kernels.items()
+        }
+    for name, text in texts.items():
+        # Only the library's logarithm, an estimate, may fuse and flush.
+        assert not re.search(r"\bfma\.rn\.f32|div\.(full|approx)|(add|sub|mul|div)(\.rn)?\.ftz", text), name
+    assert re.search(r"st\.global\.v[24]\.b32", texts["encode_tiles"])
+    assert "fma" not in texts["decode_tiles"]
+    assert "div.rn.f32" in texts["encode_tiles"]
+
+
+def test_triton_is_not_imported_before_it_is_needed():
+    code = "import sys, lynx_ascend.codec.ops; sys.exit('triton' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env={**os.environ}, check=False).returncode == 0
