@@ -7,11 +7,11 @@ paper's choices differ.
 - center: the chunk's mean (stage 2).
 - exact sinks: none, unless the caller's CodecSpec asks for them. The tail that fills no chunk, of which the paper says
   nothing, is exact.
-- levels: 127, the magnitude of "the stored absolute value of integer y" (stage 3) in a signed byte (inferred).
-- anchor and residual: ``a = (m + 7) >> 4``, ``r = m - 16 a`` (stage 4). With 127 levels the two nibbles overflow: a
-  would be 8 from m = 121 on, where a sign and 4 bits end at 7. Nothing but m <= 120 fits them, so larger magnitudes
-  saturate there, and the extreme of a chunk shrinks in *both* streams. ``lynx-paper-120`` is the kinder reading: 120
-  levels, so that u = 1 is the largest code.
+- anchor and residual: ``a = (m + 7) >> 4``, ``r = m - 16 a``, a nibble each, the anchor's with the sign (stage 4).
+- levels: no number is given. 120 is the most that the bias and the nibbles hold: from m = 121 on a would be 8, and the
+  anchor's nibble ends at 7. ``lynx-paper-127`` takes "the stored absolute value of integer y" (stage 3) for that of a
+  signed byte, 127 levels; larger magnitudes than 120 then saturate, and the extreme of a chunk shrinks in *both*
+  streams, which leaves less accuracy than int8 has. The paper reports more, so that can hardly be meant.
 - alpha: the paper gives no value; ``PlaneSpec.alpha``.
 - -0: the complement of the nibble (line 21). An anchor of 0 decodes to magnitude 3, else its sign would be in vain.
 - types of minimum, range, center and scale: float16 and bytes, as in ``lynx``.
@@ -53,13 +53,13 @@ class _Fields:
 
 
 class LynxPaperCodec(TiledCodec):
-    """127 levels. Chunk, token scale, hot channels and center of the settings are not used."""
+    """120 levels. Chunk, token scale, hot channels and center of the settings are not used."""
 
     name: ClassVar[str] = "lynx-paper"
     progressive: ClassVar[bool] = True
     drafts: ClassVar[bool] = True
     family: ClassVar[str] = "lynx-paper"
-    levels: ClassVar[int] = 127
+    levels: ClassVar[int] = 120
 
     def __init__(self, spec: CodecSpec | None = None) -> None:
         super().__init__(CodecSpec(sinks=0, center="mean") if spec is None else spec)
@@ -114,12 +114,12 @@ class LynxPaperCodec(TiledCodec):
         return u.flatten(2, 3).mul_(gamma_scale).add_(gamma_min)
 
 
-class LynxPaper120Codec(LynxPaperCodec):
-    """120 levels: the largest number of them that fits the paper's bias and nibbles."""
+class LynxPaper127Codec(LynxPaperCodec):
+    """127 levels, of which those above 120 saturate."""
 
-    name: ClassVar[str] = "lynx-paper-120"
-    family: ClassVar[str] = "lynx-paper-120"
-    levels: ClassVar[int] = 120
+    name: ClassVar[str] = "lynx-paper-127"
+    family: ClassVar[str] = "lynx-paper-127"
+    levels: ClassVar[int] = 127
 
 
 def _mean(x: Tensor) -> Tensor:

@@ -7,12 +7,12 @@ from lynx_ascend.codec.cachegen import CacheGenCodec
 from lynx_ascend.codec.cast import Bf16Codec
 from lynx_ascend.codec.linear import LINEAR_CODECS
 from lynx_ascend.codec.lynx import LynxCodec, LynxInt4Codec, LynxInt8Codec
-from lynx_ascend.codec.lynx_paper import LynxPaper120Codec, LynxPaperCodec
+from lynx_ascend.codec.lynx_paper import LynxPaper127Codec, LynxPaperCodec
 from lynx_ascend.codec.spec import CodecSpec
 from lynx_ascend.errors import ConfigError
 
 _ALL: tuple[type[Codec], ...] = (
-    *(LynxCodec, LynxInt8Codec, LynxInt4Codec, LynxPaperCodec, LynxPaper120Codec, Bf16Codec),
+    *(LynxCodec, LynxInt8Codec, LynxInt4Codec, LynxPaperCodec, LynxPaper127Codec, Bf16Codec),
     *LINEAR_CODECS,
     CacheGenCodec,
 )

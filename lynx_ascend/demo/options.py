@@ -13,7 +13,7 @@ from lynx_ascend.errors import ConfigError
 
 # Importing the codecs would import torch; a test compares this with their registry.
 KNOWN_CODECS = (
-    *("lynx", "lynx-int8", "lynx-int4", "lynx-paper", "lynx-paper-120", "bf16"),
+    *("lynx", "lynx-int8", "lynx-int4", "lynx-paper", "lynx-paper-127", "bf16"),
     *("int8", "int8-channel-32", "int8-token", "int8-token-32"),
     *("int4", "int4-channel-64", "int4-channel-32", "int4-token", "int4-token-64", "int4-token-32", "kivi4"),
 )

@@ -31,18 +31,18 @@ SPECS = {"k": K_SPEC, "v": V_SPEC, "hot": PlaneSpec(hot=uneven(3, 16))}
 # Relative error (norm) of the final KV on a plane of Laplacian values with one outlier channel.
 ERROR = {
     **{"lynx": 0.013, "lynx-int8": 0.013, "lynx-int4": 0.2, "bf16": 0.004},
-    **{"lynx-paper": 0.05, "lynx-paper-120": 0.013, "cachegen": 0.4},
+    **{"lynx-paper": 0.013, "lynx-paper-127": 0.05, "cachegen": 0.4},
     **{"int8": 0.015, "int8-channel-32": 0.015, "int8-token": 0.015, "int8-token-32": 0.015},
     **{"int4": 0.25, "int4-channel-64": 0.2, "int4-channel-32": 0.2},
     **{"int4-token": 0.25, "int4-token-64": 0.25, "int4-token-32": 0.2, "kivi4": 0.2},
 }
-PROGRESSIVE = {"lynx", "lynx-int8", "lynx-paper", "lynx-paper-120"}
-DRAFTS = {"lynx", "lynx-paper", "lynx-paper-120"}
+PROGRESSIVE = {"lynx", "lynx-int8", "lynx-paper", "lynx-paper-127"}
+DRAFTS = {"lynx", "lynx-paper", "lynx-paper-127"}
 FAMILIES = {"lynx": "lynx8", "lynx-int8": "lynx8"}
 # Bits a value of [2048, 3, 64] in bfloat16, K and V, all metadata counted: both streams.
 BITS = {
     **{"lynx": (8.6602, 8.5352), "lynx-int8": (8.6602, 8.5352), "lynx-int4": (4.6602, 4.5352)},
-    **{"lynx-paper": (8.6602, 8.6602), "lynx-paper-120": (8.6602, 8.6602)},
+    **{"lynx-paper": (8.6602, 8.6602), "lynx-paper-127": (8.6602, 8.6602)},
     **{"cachegen": (2.35, 2.35)},
     **{"bf16": (16, 16), "int8": (8.1602, 8.1602), "int4": (4.1602, 4.1602)},
     **{
