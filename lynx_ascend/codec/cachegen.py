@@ -5,7 +5,7 @@ code is ours.
 
 - Groups of 10 tokens: the first, the anchor token, has 8 bits a value; the others are coded as deltas against it. Here
   against the *decoded* anchor token, so that its error does not add to theirs.
-- A scale a vector: the largest magnitude of a (token, head), float16. The repositories have one a token, for all heads.
+- A scale a vector: the largest magnitude of a token over all heads of the plane, float16.
 - Bins: 32 in the first layers (10 of 32 for K, 2 of 32 for V), 16 in the others, as the repositories set them for 7B
   models: ``2 * (bins / 2 - 1) + 1`` levels around 0. For other depths the same share of layers.
 - Arithmetic coding with a distribution per (plane, channel). The paper profiles them per model and sends none; here, as
@@ -15,7 +15,6 @@ code is ours.
 
 from __future__ import annotations
 
-import struct
 from typing import ClassVar
 
 import torch
@@ -30,11 +29,11 @@ from lynx_ascend.errors import CodecError, ConfigError
 
 FINE_BINS, COARSE_BINS = 32, 16
 FINE_SHARE = {"k": 10 / 32, "v": 2 / 32}
-_HEADER = struct.Struct("<IB")  # bytes of the head behind these; whether its rows are raw
+_CODED, _RAW = b"\0", b"\1"
 
 
 class CacheGenCodec(Codec):
-    """Head by head: header, exact sinks, then what ``delta`` makes of the other rows, or these rows raw.
+    """A flag, the exact sinks, then what ``delta`` makes of the other rows, or these rows raw.
 
     They are raw where they hold what no code carries, and where coding would make them longer. Chunk, token scale and
     hot channels are not used.
@@ -63,46 +62,36 @@ class CacheGenCodec(Codec):
 
     def encode(self, plane: Tensor, spec: PlaneSpec, *, first_token: int = 0) -> EncodedPlane:
         shape = PlaneShape.of(plane, first_token)
-        sinks, heads = self._sinks(shape), []
-        for rows in plane.detach().cpu().unbind(1):
-            exact, rest = _bytes(rows[:sinks]), _bytes(rows[sinks:])
-            coded = encode_rows(rows[sinks:].float(), self._reach(spec)) if rest else None
-            raw = coded is None or len(coded) >= len(rest)
-            body = exact + (rest if coded is None or raw else coded)
-            heads.append(_HEADER.pack(len(body), raw) + body)
-        anchor = torch.frombuffer(bytearray(b"".join(heads)), dtype=torch.uint8).to(plane.device)
+        sinks, rows = self._sinks(shape), plane.detach().cpu().flatten(1)
+        coded = encode_rows(rows[sinks:].float(), self._reach(spec)) if sinks < shape.tokens else None
+        if coded is None or len(coded) >= rows[sinks:].nbytes:
+            data = _RAW + _bytes(rows)
+        else:
+            data = _CODED + _bytes(rows[:sinks]) + coded
+        anchor = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(plane.device)
         return EncodedPlane(shape, anchor, anchor.new_empty(0))
 
     def decode_anchor(self, shape: PlaneShape, spec: PlaneSpec, anchor: Tensor) -> Tensor:
         check_bytes("anchor", anchor)
-        sinks, reach = self._sinks(shape), self._reach(spec)
-        row = shape.dim * shape.dtype.itemsize
-        data, heads = anchor.cpu().numpy().tobytes(), []
-        for head in range(shape.heads):
-            body, raw, data = _cut_head(data, head)
-            if raw and len(body) != shape.tokens * row:
-                raise CodecError(
-                    f"the anchor has {len(body)} bytes for the raw head {head} of {shape.tokens} rows"
-                )
-            exact = body if raw else body[: sinks * row]
-            if len(exact) < sinks * row:
-                raise CodecError(f"the anchor ends inside the exact rows of head {head}")
-            rows = torch.frombuffer(bytearray(exact or b"\0"), dtype=torch.uint8)[: len(exact)]
-            rows = rows.view(shape.dtype).view(-1, shape.dim)
-            if not raw:
-                coded = decode_rows(body[len(exact) :], shape.tokens - sinks, shape.dim, reach)
-                rows = torch.cat((rows, saturate(coded, shape.dtype).to(shape.dtype)))
-            heads.append(rows)
-        if data:
-            raise CodecError(f"the anchor has {len(data)} bytes behind its last head")
-        return torch.stack(heads, 1).to(anchor.device)
+        sinks, dim = self._sinks(shape), shape.heads * shape.dim
+        flag, data = anchor[:1].cpu().numpy().tobytes(), anchor[1:].cpu()
+        exact = (sinks if flag == _CODED else shape.tokens) * dim * shape.dtype.itemsize
+        if flag not in (_CODED, _RAW) or data.numel() < exact or (flag == _RAW and data.numel() > exact):
+            raise CodecError(
+                f"the anchor has {data.numel()} bytes behind the flag {flag!r}; {exact} of rows stand there"
+            )
+        rows = data[:exact].clone().view(shape.dtype).view(-1, dim)
+        if flag == _CODED:
+            coded = decode_rows(data[exact:].numpy().tobytes(), shape.tokens - sinks, dim, self._reach(spec))
+            rows = torch.cat((rows, saturate(coded, shape.dtype).to(shape.dtype)))
+        return rows.view(shape.tokens, shape.heads, shape.dim).to(anchor.device)
 
     def decode_full(self, shape: PlaneShape, spec: PlaneSpec, anchor: Tensor, residual: Tensor) -> Tensor:
         check_none(self.name, residual)
         return self.decode_anchor(shape, spec, anchor)
 
     def anchor_bytes(self, shape: PlaneShape, spec: PlaneSpec) -> int:
-        return shape.heads * (_HEADER.size + shape.tokens * shape.dim * shape.dtype.itemsize)
+        return 1 + shape.tokens * shape.heads * shape.dim * shape.dtype.itemsize
 
     def residual_bytes(self, shape: PlaneShape, spec: PlaneSpec) -> int:
         return 0
@@ -119,18 +108,19 @@ class CacheGenCodec(Codec):
         return self.bins[spec.kind == "v"] // 2 - 1
 
 
-def _cut_head(data: bytes, head: int) -> tuple[bytes, bool, bytes]:
-    """The first head of ``data``: its bytes, whether they are raw, and the data behind it."""
-    if len(data) < _HEADER.size:
-        raise CodecError(f"the anchor ends inside the header of head {head}")
-    size, raw = _HEADER.unpack_from(data)
-    end = _HEADER.size + size
-    if raw > 1 or len(data) < end:
-        raise CodecError(
-            f"the anchor's header of head {head} says {size} bytes, raw {raw}; {len(data)} are left"
-        )
-    return data[_HEADER.size : end], bool(raw), data[end:]
+class CacheGen32Codec(CacheGenCodec):
+    """32 bins in every layer: CacheGen's finest level of the two, for accuracy."""
+
+    name: ClassVar[str] = "cachegen-32"
+    family: ClassVar[str] = "cachegen-32"
+
+    def __init__(self, spec: CodecSpec | None = None) -> None:
+        super().__init__(spec, (FINE_BINS, FINE_BINS))
+
+    def for_layer(self, layer: int, layers: int) -> CacheGenCodec:
+        """Itself: its bins are those of every layer."""
+        return self
 
 
 def _bytes(rows: Tensor) -> bytes:
-    return bytes(rows.contiguous().view(torch.uint8).numpy().tobytes()) if rows.numel() else b""
+    return bytes(rows.contiguous().view(torch.uint8).numpy().tobytes())

@@ -1,4 +1,4 @@
-"""One head as CacheGen codes it: anchor tokens, and the others as deltas against them, arithmetic coded.
+"""Rows of channels as CacheGen codes them: anchor tokens, and the others as deltas against them, arithmetic coded.
 
 Bytes of ``tokens`` rows: scales f16[tokens] | bells u8[dim][2] of the anchor tokens | tables u8[dim][2 * reach + 1] of
 the deltas, if there are any | coded symbols u32[...]: the anchor tokens channel by channel, then the deltas.
@@ -49,7 +49,7 @@ def decode_rows(data: bytes, tokens: int, dim: int, reach: int) -> Tensor:
     width = 2 * reach + 1 if tokens > anchors else 0
     parts = np.cumsum([2 * tokens, 2 * dim, width * dim])
     if len(data) < parts[-1]:
-        raise CodecError(f"the anchor has {len(data)} bytes for a head whose tables take {parts[-1]}")
+        raise CodecError(f"the anchor has {len(data)} bytes for rows whose tables take {parts[-1]}")
     scale = torch.frombuffer(bytearray(data[: parts[0]]), dtype=torch.float16)
     bells = np.frombuffer(data[parts[0] : parts[1]], np.uint8).reshape(dim, 2)
     tables = np.frombuffer(data[parts[1] : parts[2]], np.uint8).reshape(dim if width else 0, width)

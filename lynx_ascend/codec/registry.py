@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lynx_ascend.codec.base import Codec
-from lynx_ascend.codec.cachegen import CacheGenCodec
+from lynx_ascend.codec.cachegen import CacheGen32Codec, CacheGenCodec
 from lynx_ascend.codec.cast import Bf16Codec
 from lynx_ascend.codec.linear import LINEAR_CODECS
 from lynx_ascend.codec.lynx import LynxCodec, LynxInt4Codec, LynxInt8Codec
@@ -14,7 +14,7 @@ from lynx_ascend.errors import ConfigError
 _ALL: tuple[type[Codec], ...] = (
     *(LynxCodec, LynxInt8Codec, LynxInt4Codec, LynxPaperCodec, LynxPaper127Codec, Bf16Codec),
     *LINEAR_CODECS,
-    CacheGenCodec,
+    *(CacheGenCodec, CacheGen32Codec),
 )
 _CODECS = {codec.name: codec for codec in _ALL}
 

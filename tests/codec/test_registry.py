@@ -31,7 +31,7 @@ SPECS = {"k": K_SPEC, "v": V_SPEC, "hot": PlaneSpec(hot=uneven(3, 16))}
 # Relative error (norm) of the final KV on a plane of Laplacian values with one outlier channel.
 ERROR = {
     **{"lynx": 0.013, "lynx-int8": 0.013, "lynx-int4": 0.2, "bf16": 0.004},
-    **{"lynx-paper": 0.013, "lynx-paper-127": 0.05, "cachegen": 0.4},
+    **{"lynx-paper": 0.013, "lynx-paper-127": 0.05, "cachegen": 0.4, "cachegen-32": 0.3},
     **{"int8": 0.015, "int8-channel-32": 0.015, "int8-token": 0.015, "int8-token-32": 0.015},
     **{"int4": 0.25, "int4-channel-64": 0.2, "int4-channel-32": 0.2},
     **{"int4-token": 0.25, "int4-token-64": 0.25, "int4-token-32": 0.2, "kivi4": 0.2},
@@ -43,7 +43,7 @@ FAMILIES = {"lynx": "lynx8", "lynx-int8": "lynx8"}
 BITS = {
     **{"lynx": (8.6602, 8.5352), "lynx-int8": (8.6602, 8.5352), "lynx-int4": (4.6602, 4.5352)},
     **{"lynx-paper": (8.6602, 8.6602), "lynx-paper-127": (8.6602, 8.6602)},
-    **{"cachegen": (2.35, 2.35)},
+    **{"cachegen": (1.1247, 1.1247), "cachegen-32": (1.8724, 1.8724)},
     **{"bf16": (16, 16), "int8": (8.1602, 8.1602), "int4": (4.1602, 4.1602)},
     **{
         "int8-channel-32": (9.0352, 9.0352),
@@ -84,13 +84,14 @@ def test_round_trip_of_every_length(name: str, dtype: torch.dtype, spec: PlaneSp
 
 @pytest.mark.parametrize("spec", [K_SPEC, V_SPEC, LATENT_SPEC], ids=lambda spec: spec.kind)
 @pytest.mark.parametrize("sinks", [0, 4])
-@pytest.mark.parametrize(("heads", "dim"), [(2, 64), (1, 80), (1, 128), (5, 1)])
-def test_round_trip_of_every_shape(name: str, spec: PlaneSpec, sinks: int, heads: int, dim: int) -> None:
-    codec, plane = get_codec(name, CodecSpec(sinks=sinks)), laplacian(300, heads, dim, torch.bfloat16)
-    full = round_trip(codec, plane, spec)
-    # Sinks of 50 times the rest stretch the first page where they are not exact.
-    rows = slice(4 if sinks else 256, None)
-    assert relative((full - plane)[rows], plane[rows]) <= ERROR[name]
+def test_round_trip_of_every_shape(name: str, spec: PlaneSpec, sinks: int) -> None:
+    codec = get_codec(name, CodecSpec(sinks=sinks))
+    for heads, dim in ((2, 64), (1, 80), (1, 128), (5, 1)):
+        plane = laplacian(300, heads, dim, torch.bfloat16)
+        full = round_trip(codec, plane, spec)
+        # Sinks of 50 times the rest stretch the first page where they are not exact.
+        rows = slice(4 if sinks else 256, None)
+        assert relative((full - plane)[rows], plane[rows]) <= ERROR[name], (heads, dim)
 
 
 def round_trip(codec: Codec, plane: Tensor, spec: PlaneSpec) -> Tensor:
@@ -132,6 +133,8 @@ def test_bits_per_value(name: str) -> None:
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_heads_are_coded_by_themselves(name: str, spec: PlaneSpec) -> None:
     codec, plane = get_codec(name), laplacian(600, 3, 16, torch.bfloat16)
+    if not codec.servable:
+        pytest.skip("codes all heads of a segment together")
     whole = codec.encode(plane, spec)
     heads = [codec.encode(plane[:, h : h + 1], spec.slice(slice(h, h + 1))) for h in range(3)]
     assert torch.equal(whole.anchor, torch.cat([head.anchor for head in heads]))
@@ -142,7 +145,7 @@ def test_heads_are_coded_by_themselves(name: str, spec: PlaneSpec) -> None:
 def test_pages_are_coded_by_themselves(name: str, spec: PlaneSpec) -> None:
     codec, plane = get_codec(name), laplacian(600, 3, 16, torch.bfloat16)
     if not codec.servable:
-        pytest.skip("codes a segment as a whole")
+        pytest.skip("codes all pages of a segment together")
     decoded = decode(codec, codec.encode(plane, spec), spec)
     parts = [codec.encode(plane[a : a + 256], spec, first_token=a) for a in (0, 256, 512)]
     assert same_bits(torch.cat([decode(codec, part, spec) for part in parts]), decoded)
@@ -164,19 +167,18 @@ def test_what_is_constant_is_exact(name: str, spec: PlaneSpec) -> None:
     assert relative(error, plane[4:]) <= ERROR[name]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 65536.0, -1e20])
-def test_what_no_code_carries_is_never_clipped(name: str, value: float) -> None:
-    codec, plane = get_codec(name), laplacian(600, 2, 8, torch.bfloat16)
-    plane[300, 1, 2] = value
-    encoded = codec.encode(plane, K_SPEC)
-    assert encoded.anchor.numel() <= codec.anchor_bytes_max(encoded.shape, K_SPEC)
-    for decoded in (
-        codec.decode_anchor(encoded.shape, K_SPEC, encoded.anchor),
-        decode(codec, encoded, K_SPEC),
-    ):
-        torch.testing.assert_close(decoded[300, 1, 2], plane[300, 1, 2], rtol=0, atol=0, equal_nan=True)
-        decoded[300, 1, 2] = 0
-        assert decoded.isfinite().all()
+def test_what_no_code_carries_is_never_clipped(name: str) -> None:
+    codec = get_codec(name)
+    for value in (float("nan"), float("inf"), float("-inf"), 65536.0, -1e20):
+        plane = laplacian(600, 2, 8, torch.bfloat16)
+        plane[300, 1, 2] = value
+        encoded = codec.encode(plane, K_SPEC)
+        assert encoded.anchor.numel() <= codec.anchor_bytes_max(encoded.shape, K_SPEC)
+        anchor = codec.decode_anchor(encoded.shape, K_SPEC, encoded.anchor)
+        for decoded in (anchor, decode(codec, encoded, K_SPEC)):
+            torch.testing.assert_close(decoded[300, 1, 2], plane[300, 1, 2], rtol=0, atol=0, equal_nan=True)
+            decoded[300, 1, 2] = 0
+            assert decoded.isfinite().all()
 
 
 def test_encoding_is_deterministic_and_leaves_the_plane_alone(name: str) -> None:
@@ -199,7 +201,7 @@ def test_refuses_what_does_not_fit(name: str) -> None:
         codec.encode(plane[:0], K_SPEC)
     with pytest.raises(CodecError, match="float64"):
         codec.encode(plane.double(), K_SPEC)
-    if name not in ("bf16", "cachegen"):
+    if name not in ("bf16", "cachegen", "cachegen-32"):
         with pytest.raises(CodecError, match="does not fit"):
             codec.encode(plane, PlaneSpec(hot=uneven(2, 9)))
 
