@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -58,11 +60,11 @@ def check(plane, spec, common=SMALL, name="lynx"):
 @pytest.mark.parametrize(
     ("heads", "dim", "dtype"),
     [
-        (2, 64, torch.bfloat16),
+        (1, 64, torch.bfloat16),
         (1, 128, torch.float16),
-        (2, 80, torch.float32),
+        (1, 80, torch.float32),
         (1, 192, torch.bfloat16),
-        (3, 5, torch.float32),
+        (2, 5, torch.float32),
     ],
 )
 def test_dims_and_dtypes(heads, dim, dtype, spec):
@@ -305,6 +307,25 @@ def test_what_the_kernels_compile_to(token_scale, tmp_path, monkeypatch):
     assert re.search(r"st\.global\.v[24]\.b32", texts["encode_tiles"])
     assert "fma" not in texts["decode_tiles"]
     assert "div.rn.f32" in texts["encode_tiles"]
+
+
+BENCH = Path(__file__).parents[2] / "ops/bench/triton_codec.py"
+
+
+def test_the_script_for_a_gpu_runs_its_steps():
+    command = [sys.executable, "-W", "ignore", str(BENCH), "--interpret", "--json"]
+    done = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert set(done["wrong_bytes"].values()) == {0}
+    assert {(row["plane"], row["step"]) for row in done["speeds"]} == {
+        (plane, step) for plane in "kv" for step in ("copy", "encode", "decode_anchor", "decode_full")
+    }
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_the_script_says_that_there_is_no_gpu():
+    done = subprocess.run([sys.executable, str(BENCH)], capture_output=True, check=False, text=True)
+    assert done.returncode == 2
+    assert "no CUDA device" in done.stderr
 
 
 def test_triton_is_not_imported_before_it_is_needed():
