@@ -95,6 +95,28 @@ def test_every_boundary_of_an_alpha(alpha):
     check(values, replace(K_SPEC, alpha=alpha), CodecSpec(page=64, sinks=0))
 
 
+@pytest.mark.parametrize("side", [0.0, 2.0, -2.0])
+@pytest.mark.parametrize("alpha", [0.5, 256.0])
+def test_values_on_a_boundary_take_the_lower_magnitude(alpha, side):
+    """A channel per threshold, with a center of 0 and a scale that is a power of two: u is the threshold itself."""
+    bounds = thresholds(alpha)
+    plane = torch.zeros(64, 1, bounds.numel())
+    plane[0] = 2.0**-5
+    plane[1] = (bounds if side == 0 else bounds.nextafter(torch.tensor(side))) * 2.0**-5
+    plane[40] = 1.0
+    check(plane, replace(K_SPEC, alpha=alpha), CodecSpec(page=64, sinks=0, center="mean"))
+
+
+def test_float16_saturates():
+    codec, plane = get_codec("lynx", CodecSpec(page=64, sinks=0)), laplacian(64, 1, 20, torch.float16)
+    encoded = codec.encode(plane, K_SPEC)
+    minimum = codec.layout(encoded.shape, K_SPEC).flags
+    encoded.anchor[minimum : minimum + 40].view(torch.int16).fill_(0x7BFF)  # 65504, and the values above it
+    out = torch.zeros_like(plane)
+    cuda.decode(codec, PagedSegment.of(out), K_SPEC, encoded.anchor, encoded.residual)
+    assert same_bits(out, codec.decode_full(encoded.shape, K_SPEC, encoded.anchor, encoded.residual))
+
+
 @pytest.mark.parametrize(("sinks", "page"), [(0, 256), (31, 256), (7, 32)])
 def test_sinks_and_pages(sinks, page):
     check(laplacian(100, 1, 20, torch.float16), K_SPEC, CodecSpec(page=page, sinks=sinks))
@@ -155,6 +177,7 @@ def test_pages(kind, dtype, span):
     assert torch.equal(encoded.anchor, expected.anchor)
     assert torch.equal(encoded.residual, expected.residual)
     for residual in (None, expected.residual):
+        pages.values.fill_(5.0)  # or exact rows that must stay would be overwritten with what they are
         before = pages.values.clone()
         wanted = PagedPlane(before.clone(), 20)
         backends.decode(codec, replace(segment, pages=wanted), V_SPEC, expected.anchor, residual, skip=skip)
