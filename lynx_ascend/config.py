@@ -69,7 +69,8 @@ class TransferConfig(Struct, kw_only=True, forbid_unknown_fields=True, omit_defa
     progress_s: Positive | None = None
     center: str | None = None
     sinks: Annotated[int, Meta(ge=0)] | None = None
-    hot_channels: str | None = None
+    recent: Annotated[int, Meta(ge=0)] | None = None
+    calibration: str | None = None
     allowed_hosts: list[str] | None = None
     fault_injection: bool | None = None
 

@@ -38,7 +38,7 @@ def encode(codec: Codec, segment: PagedSegment, spec: PlaneSpec, *, threads: int
         encoded = cpu.encode(codec, segment, spec, threads)
         if encoded is not None:
             return encoded
-    return codec.encode(segment.gather(), spec, first_token=segment.start)
+    return codec.encode(segment.gather(), spec, first_token=segment.start, recent=segment.recent)
 
 
 def decode(
@@ -68,7 +68,7 @@ def encode_cuda(codec: Codec, segment: PagedSegment, spec: PlaneSpec) -> Encoded
     """
     if isinstance(codec, LynxCodec) and cuda.handles(codec, segment, spec):
         return cuda.encode(codec, segment, spec)
-    return codec.encode(segment.gather(), spec, first_token=segment.start)
+    return codec.encode(segment.gather(), spec, first_token=segment.start, recent=segment.recent)
 
 
 def to_host(codec: Codec, segment: PagedSegment, spec: PlaneSpec, encoded: EncodedPlane) -> EncodedPlane:
@@ -80,7 +80,9 @@ def to_host(codec: Codec, segment: PagedSegment, spec: PlaneSpec, encoded: Encod
     if isinstance(codec, LynxCodec) and cuda.handles(codec, segment, spec):
         layout = codec.layout(segment.shape, spec)
         if flagged(layout, host.anchor):
-            return codec.encode(segment.gather().cpu(), spec, first_token=segment.start)
+            return codec.encode(
+                segment.gather().cpu(), spec, first_token=segment.start, recent=segment.recent
+            )
     return host
 
 

@@ -20,7 +20,8 @@ class PlaneShape:
     """A segment of a plane: ``tokens`` consecutive prompt tokens from ``first_token`` on.
 
     ``first_token`` is a multiple of the page. Only the last segment of a plane may have a length
-    that is not a multiple of the page. ``dtype`` is bfloat16, float16 or float32.
+    that is not a multiple of the page. ``dtype`` is bfloat16, float16 or float32. The last ``recent`` tokens are
+    exact; more where they fill no chunk.
     """
 
     tokens: int
@@ -28,6 +29,7 @@ class PlaneShape:
     dim: int
     dtype: torch.dtype
     first_token: int = 0
+    recent: int = 0
 
     def __post_init__(self) -> None:
         if min(self.tokens, self.heads, self.dim) < 1 or self.first_token < 0:
@@ -35,16 +37,18 @@ class PlaneShape:
                 f"a segment needs tokens, heads and dim, not {self.tokens}, {self.heads}, {self.dim} "
                 f"from token {self.first_token}"
             )
+        if not 0 <= self.recent <= self.tokens:
+            raise CodecError(f"{self.recent} recent tokens of {self.tokens} cannot be exact")
         if self.dtype not in DTYPES:
             raise CodecError(f"planes of {self.dtype} are not coded; use one of {DTYPES}")
 
     @classmethod
-    def of(cls, plane: Tensor, first_token: int = 0) -> PlaneShape:
+    def of(cls, plane: Tensor, first_token: int = 0, recent: int = 0) -> PlaneShape:
         """The shape of the tensor ``plane``, ``[tokens, heads, dim]``."""
         if plane.ndim != 3:
             raise CodecError(f"a plane is [tokens, heads, dim], not {tuple(plane.shape)}")
         tokens, heads, dim = plane.shape
-        return cls(tokens, heads, dim, plane.dtype, first_token)
+        return cls(tokens, heads, dim, plane.dtype, first_token, recent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +91,13 @@ class Codec(ABC):
         return self
 
     @abstractmethod
-    def encode(self, plane: Tensor, spec: PlaneSpec, *, first_token: int = 0) -> EncodedPlane:
+    def encode(
+        self, plane: Tensor, spec: PlaneSpec, *, first_token: int = 0, recent: int = 0
+    ) -> EncodedPlane:
         """Encode ``plane``, ``[tokens, heads, dim]`` of any strides; the plane is not changed.
 
-        Raises CodecError if the plane does not fit ``spec`` or ``first_token`` starts no page.
+        The last ``recent`` tokens stay exact. Raises CodecError if the plane does not fit ``spec`` or ``first_token``
+        starts no page.
         """
 
     @abstractmethod

@@ -36,7 +36,7 @@ class CacheGenCodec(Codec):
     """A flag, the exact sinks, then what ``delta`` makes of the other rows, or these rows raw.
 
     They are raw where they hold what no code carries, and where coding would make them longer. Chunk, token scale and
-    hot channels are not used.
+    widths are not used.
     """
 
     name: ClassVar[str] = "cachegen"
@@ -60,30 +60,35 @@ class CacheGenCodec(Codec):
         k, v = (FINE_BINS if first else COARSE_BINS for first in fine)
         return CacheGenCodec(self.spec, (k, v))
 
-    def encode(self, plane: Tensor, spec: PlaneSpec, *, first_token: int = 0) -> EncodedPlane:
-        shape = PlaneShape.of(plane, first_token)
-        sinks, rows = self._sinks(shape), plane.detach().cpu().flatten(1)
-        coded = encode_rows(rows[sinks:].float(), self._reach(spec)) if sinks < shape.tokens else None
-        if coded is None or len(coded) >= rows[sinks:].nbytes:
+    def encode(
+        self, plane: Tensor, spec: PlaneSpec, *, first_token: int = 0, recent: int = 0
+    ) -> EncodedPlane:
+        shape = PlaneShape.of(plane, first_token, recent)
+        coded, rows = self._coded(shape), plane.detach().cpu().flatten(1)
+        inner = rows[coded]
+        stream = encode_rows(inner.float(), self._reach(spec)) if inner.shape[0] else None
+        if stream is None or len(stream) >= inner.nbytes:
             data = _RAW + _bytes(rows)
         else:
-            data = _CODED + _bytes(rows[:sinks]) + coded
+            data = _CODED + _bytes(rows[: coded.start]) + _bytes(rows[coded.stop :]) + stream
         anchor = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(plane.device)
         return EncodedPlane(shape, anchor, anchor.new_empty(0))
 
     def decode_anchor(self, shape: PlaneShape, spec: PlaneSpec, anchor: Tensor) -> Tensor:
         check_bytes("anchor", anchor)
-        sinks, dim = self._sinks(shape), shape.heads * shape.dim
+        coded, dim = self._coded(shape), shape.heads * shape.dim
         flag, data = anchor[:1].cpu().numpy().tobytes(), anchor[1:].cpu()
-        exact = (sinks if flag == _CODED else shape.tokens) * dim * shape.dtype.itemsize
+        count = coded.stop - coded.start
+        exact = (shape.tokens - (count if flag == _CODED else 0)) * dim * shape.dtype.itemsize
         if flag not in (_CODED, _RAW) or data.numel() < exact or (flag == _RAW and data.numel() > exact):
             raise CodecError(
                 f"the anchor has {data.numel()} bytes behind the flag {flag!r}; {exact} of rows stand there"
             )
         rows = data[:exact].clone().view(shape.dtype).view(-1, dim)
         if flag == _CODED:
-            coded = decode_rows(data[exact:].numpy().tobytes(), shape.tokens - sinks, dim, self._reach(spec))
-            rows = torch.cat((rows, saturate(coded, shape.dtype).to(shape.dtype)))
+            inner = decode_rows(data[exact:].numpy().tobytes(), count, dim, self._reach(spec))
+            inner = saturate(inner, shape.dtype).to(shape.dtype)
+            rows = torch.cat((rows[: coded.start], inner, rows[coded.start :]))
         return rows.view(shape.tokens, shape.heads, shape.dim).to(anchor.device)
 
     def decode_full(self, shape: PlaneShape, spec: PlaneSpec, anchor: Tensor, residual: Tensor) -> Tensor:
@@ -99,9 +104,11 @@ class CacheGenCodec(Codec):
     def anchor_bytes_max(self, shape: PlaneShape, spec: PlaneSpec) -> int:
         return self.anchor_bytes(shape, spec)
 
-    def _sinks(self, shape: PlaneShape) -> int:
+    def _coded(self, shape: PlaneShape) -> slice:
+        """The rows that are not exact."""
         check_start(shape.first_token, self.spec.page)
-        return min(self.spec.sinks, shape.tokens) if shape.first_token == 0 else 0
+        end = shape.tokens - shape.recent
+        return slice(min(self.spec.sinks, end) if shape.first_token == 0 else 0, end)
 
     def _reach(self, spec: PlaneSpec) -> int:
         """The largest magnitude of a delta's symbol."""

@@ -21,8 +21,10 @@ class Bf16Codec(Codec):
     drafts: ClassVar[bool] = False
     family: ClassVar[str] = "bf16"
 
-    def encode(self, plane: Tensor, spec: PlaneSpec, *, first_token: int = 0) -> EncodedPlane:
-        shape = PlaneShape.of(plane, first_token)
+    def encode(
+        self, plane: Tensor, spec: PlaneSpec, *, first_token: int = 0, recent: int = 0
+    ) -> EncodedPlane:
+        shape = PlaneShape.of(plane, first_token, recent)
         check_start(first_token, self.spec.page)
         values = plane.detach().transpose(0, 1).to(torch.bfloat16)
         # clone: a plane that is head-major already must not lend its memory to the payload

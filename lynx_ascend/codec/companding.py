@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lynx_ascend.codec.spec import LEVELS
+from lynx_ascend.codec.widths import CODE_BITS
 
 _BIAS = 7  # (m + 7) >> 4 rounds half down; the same sum's low nibble is the residual's code
 
@@ -17,12 +18,13 @@ _BIAS = 7  # (m + 7) >> 4 rounds half down; the same sum's low nibble is the res
 class Companding:
     """The tables of one ``alpha``.
 
-    A code is one byte: the anchor's nibble on top, the residual's below. For a magnitude ``m`` and
-    u >= 0 that byte is ``m + 7``; for u < 0 its high nibble is inverted.
+    A code is one byte, most significant bits first in importance. For a magnitude ``m`` and u >= 0 it is ``m + 7``; for
+    u < 0 its high nibble is inverted.
 
     Attributes:
         full: float32 ``[256]``, the value of every code byte.
-        anchor: float32 ``[16]``, the value of every anchor nibble without its residual.
+        anchor: float32 ``[9 * 256]``, the value of a code whose ``width`` highest bits are known, the others being 0,
+            at ``256 * width + code``: the middle of the magnitudes that it may stand for.
     """
 
     def __init__(self, alpha: float, device: torch.device) -> None:
@@ -31,7 +33,9 @@ class Companding:
             [_full_value(code, alpha) for code in range(256)], dtype=torch.float32, device=device
         )
         self.anchor = torch.tensor(
-            [_anchor_value(code, alpha) for code in range(16)], dtype=torch.float32, device=device
+            [_anchor_value(width, code, alpha) for width in range(CODE_BITS + 1) for code in range(256)],
+            dtype=torch.float32,
+            device=device,
         )
         self._build_cells(thresholds(alpha), device)
 
@@ -82,12 +86,13 @@ def _expand(magnitude: float, alpha: float) -> float:
 
 
 def _full_value(code: int, alpha: float) -> float:
-    anchor, residual = code >> 4, (code & 15) - _BIAS
-    if anchor < 8:
-        return _expand(16 * anchor + residual, alpha)
-    return -_expand(16 * (15 - anchor) + residual, alpha)
+    return _anchor_value(CODE_BITS, code, alpha)
 
 
-def _anchor_value(code: int, alpha: float) -> float:
-    magnitude, sign = (code, 1) if code < 8 else (15 - code, -1)
-    return sign * _expand(16 * magnitude if magnitude else 3, alpha)
+def _anchor_value(width: int, code: int, alpha: float) -> float:
+    """The value in the middle of what codes with these ``width`` highest bits stand for; 0 for no such code."""
+    negative, unknown = code >= 128, (1 << (CODE_BITS - width)) - 1
+    known = (code ^ 0xF0 if negative else code) & ~unknown
+    first, last = max(known - _BIAS, 0), min((known | unknown) - _BIAS, LEVELS)
+    value = _expand((first + last) / 2, alpha) if first <= last else 0.0
+    return -value if negative else value

@@ -15,7 +15,7 @@ _FLAGS_ALIGNMENT = 64
 # Long planes are worked on in runs of about this many values: their temporaries then stay in the cache.
 _RUN_VALUES = 1 << 20
 
-# (tokens of a tile, hot channels of its head) -> bytes in the anchor, bytes in the residual
+# (tokens of a tile, anchor bits of a token of its head) -> bytes in the anchor, bytes in the residual
 TileSizes = Callable[[int, int], tuple[int, int]]
 
 
@@ -36,11 +36,12 @@ class PageRun:
 
 @dataclass(frozen=True)
 class HeadRun:
-    """Consecutive heads with the same number of hot channels, and so tiles of the same size."""
+    """Consecutive heads of ``dim`` channels with the same sum of widths, ``bits``, and so tiles of the same size."""
 
     first: int
     heads: int
-    hot: int
+    dim: int
+    bits: int
 
     @property
     def slice(self) -> slice:
@@ -58,7 +59,7 @@ class SegmentLayout:
         page: tokens of a page.
         coded: how many tokens, from the start, stand in tiles.
         sinks: how many of the coded tokens, from the start, are exact as well.
-        spec: names the hot channels.
+        spec: names the widths of the channels.
         sizes: the size of one tile.
     """
 
@@ -74,22 +75,22 @@ class SegmentLayout:
         self.row = shape.dim * shape.dtype.itemsize
         self.exact = (sinks + shape.tokens - coded) * self.row
         self.page_runs = _page_runs(page, coded, shape.heads * shape.dim)
-        self.head_runs = _head_runs(shape.heads, spec)
+        self.head_runs = _head_runs(shape.heads, shape.dim, spec)
         self._sizes = sizes
 
-    def tile(self, tokens: int, hot: int) -> tuple[int, int]:
+    def tile(self, tokens: int, bits: int) -> tuple[int, int]:
         """Bytes of a tile of ``tokens`` in the anchor and in the residual."""
-        return self._sizes(tokens, hot) if tokens else (0, 0)
+        return self._sizes(tokens, bits) if tokens else (0, 0)
 
     def tile_tokens(self, page: int) -> int:
         """How many tokens the tiles of ``page`` hold; 0: every row of the page is exact."""
         return max(0, min(self.page, self.coded - page * self.page))
 
-    def head(self, hot: int) -> tuple[int, int]:
+    def head(self, bits: int) -> tuple[int, int]:
         """Bytes of one head in the anchor and in the residual."""
         anchor, residual = self.flags + self.exact, 0
         for run in self.page_runs:
-            tile_anchor, tile_residual = self.tile(run.tokens, hot)
+            tile_anchor, tile_residual = self.tile(run.tokens, bits)
             anchor += run.pages * tile_anchor
             residual += run.pages * tile_residual
         return anchor, residual
@@ -97,7 +98,7 @@ class SegmentLayout:
     @cached_property
     def bytes(self) -> tuple[int, int]:
         """Bytes of the segment in the anchor and in the residual."""
-        sizes = [(run.heads, *self.head(run.hot)) for run in self.head_runs]
+        sizes = [(run.heads, *self.head(run.bits)) for run in self.head_runs]
         return sum(n * anchor for n, anchor, _ in sizes), sum(n * residual for n, _, residual in sizes)
 
     @cached_property
@@ -107,7 +108,7 @@ class SegmentLayout:
         for heads in self.head_runs:
             head = self.flags + self.exact
             for run in self.page_runs:
-                head += run.pages * max(self.tile(run.tokens, heads.hot)[0], run.tokens * self.row)
+                head += run.pages * max(self.tile(run.tokens, heads.bits)[0], run.tokens * self.row)
             total += heads.heads * head
         return total
 
@@ -122,8 +123,8 @@ class SegmentLayout:
         for run in self.page_runs:
             if run == pages:
                 break
-            start += run.pages * self.tile(run.tokens, heads.hot)[part]
-        size = self.tile(pages.tokens, heads.hot)[part]
+            start += run.pages * self.tile(run.tokens, heads.bits)[part]
+        size = self.tile(pages.tokens, heads.bits)[part]
         rows = self._heads(stream, heads, part)[:, start : start + pages.pages * size]
         return rows.unflatten(1, (pages.pages, size))
 
@@ -132,8 +133,8 @@ class SegmentLayout:
         for other in self.head_runs:
             if other == run:
                 break
-            start += other.heads * self.head(other.hot)[part]
-        size = self.head(run.hot)[part]
+            start += other.heads * self.head(other.bits)[part]
+        size = self.head(run.bits)[part]
         return stream[start : start + run.heads * size].view(run.heads, size)
 
 
@@ -146,12 +147,12 @@ def _page_runs(page: int, coded: int, width: int) -> tuple[PageRun, ...]:
     return tuple(runs)
 
 
-def _head_runs(heads: int, spec: PlaneSpec) -> tuple[HeadRun, ...]:
+def _head_runs(heads: int, dim: int, spec: PlaneSpec) -> tuple[HeadRun, ...]:
     runs: list[HeadRun] = []
     for head in range(heads):
-        hot = spec.hot_count(head)
-        if runs and runs[-1].hot == hot:
-            runs[-1] = HeadRun(runs[-1].first, runs[-1].heads + 1, hot)
+        bits = spec.anchor_bits(head, dim)
+        if runs and runs[-1].bits == bits:
+            runs[-1] = HeadRun(runs[-1].first, runs[-1].heads + 1, dim, bits)
         else:
-            runs.append(HeadRun(head, 1, hot))
+            runs.append(HeadRun(head, 1, dim, bits))
     return tuple(runs)

@@ -51,7 +51,7 @@ class _Fields:
 
 
 class LinearCodec(TiledCodec):
-    """Asymmetric linear, all in the anchor. Chunks, token scales and hot channels are not used."""
+    """Asymmetric linear, all in the anchor. Chunks, token scales and widths are not used."""
 
     progressive: ClassVar[bool] = False
     drafts: ClassVar[bool] = False
@@ -64,7 +64,7 @@ class LinearCodec(TiledCodec):
         # A segment that the sinks fill has nothing to code.
         return tokens // unit * unit if tokens > self.spec.sinks else 0
 
-    def _tile_bytes(self, dim: int, tokens: int, hot: int, spec: PlaneSpec) -> tuple[int, int]:
+    def _tile_bytes(self, dim: int, tokens: int, bits: int, spec: PlaneSpec) -> tuple[int, int]:
         down, across = self.scheme.grouping(spec.kind).shape(tokens, dim)
         rows = tokens if self.scheme.bits == 8 else (tokens + 1) // 2
         return 4 * down * across + rows * dim, 0

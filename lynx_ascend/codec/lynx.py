@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lynx_ascend.codec.base import PlaneShape
-from lynx_ascend.codec.channels import join_channels, replace_hot, split_channels, take_hot
+from lynx_ascend.codec.bitplanes import from_bitplanes, join_rows, split_rows, to_bitplanes, width_values
 from lynx_ascend.codec.checks import check_none
 from lynx_ascend.codec.companding import companding
 from lynx_ascend.codec.float16 import FLOAT16_MAX, covered, covering_range
@@ -17,21 +17,21 @@ from lynx_ascend.codec.layout import HeadRun
 from lynx_ascend.codec.scales import fractions, sigma_codes, sigmas, token_scale_codes, token_scales
 from lynx_ascend.codec.spec import PlaneSpec
 from lynx_ascend.codec.tiled import TiledCodec, Tiles, zero_raw
+from lynx_ascend.codec.widths import CODE_BITS
 from lynx_ascend.errors import CodecError
 
 
 @dataclass(frozen=True)
 class _Fields:
     """One run of pages: [heads, pages, dim] float16 twice, [heads, pages, chunks, dim] uint8 twice,
-    [heads, pages, tokens] uint8 or None, and both nibbles of codes [heads, pages, chunks, C/2, dim]."""
+    [heads, pages, tokens] uint8 or None, and the bit planes of the codes, [heads, pages, tokens / 8, 8, dim] uint8."""
 
     gamma_min: Tensor
     gamma_scale: Tensor
     mu: Tensor
     sigma: Tensor
     token_scale: Tensor | None
-    anchor: Tensor
-    residual: Tensor
+    rows: Tensor
 
 
 class LynxCodec(TiledCodec):
@@ -47,10 +47,10 @@ class LynxCodec(TiledCodec):
             raise CodecError(f"chunks of {spec.chunk} tokens do not divide a page of {self.spec.page}")
         return tokens // spec.chunk * spec.chunk
 
-    def _tile_bytes(self, dim: int, tokens: int, hot: int, spec: PlaneSpec) -> tuple[int, int]:
+    def _tile_bytes(self, dim: int, tokens: int, bits: int, spec: PlaneSpec) -> tuple[int, int]:
         chunks = tokens // spec.chunk
-        anchor = 4 * dim + 2 * chunks * dim + tokens // 2 * (dim + hot)
-        return anchor + (tokens if spec.token_scale else 0), tokens // 2 * (dim - hot)
+        anchor = 4 * dim + 2 * chunks * dim + tokens // 8 * bits
+        return anchor + (tokens if spec.token_scale else 0), tokens // 8 * (CODE_BITS * dim - bits)
 
     def _quantize(self, values: Tensor, spec: PlaneSpec) -> Tiles:
         raw = torch.zeros(values.shape[:2], dtype=torch.bool, device=values.device)
@@ -91,42 +91,39 @@ class LynxCodec(TiledCodec):
         sigma_code = sigma_codes(torch.maximum(high - mu, mu - low))
         x.sub_(mu.unsqueeze(3)).div_(sigmas(x.device)[sigma_code].unsqueeze(3))
         codes = companding(spec.alpha, x.device).codes(x)
-        first, second = codes.chunk(2, 3)
         return _Fields(
             gamma_min,
             gamma_scale,
             mu_code,
             sigma_code.to(torch.uint8),
             None if token_scale is None else token_scale.to(torch.uint8),
-            (first >> 4) | (second & 0xF0),
-            (first & 15) | (second << 4),
+            to_bitplanes(codes.flatten(2, 3)),
         )
 
     def _pack(self, tiles: Tiles, heads: HeadRun, spec: PlaneSpec) -> tuple[list[Tensor], list[Tensor]]:
         fields: _Fields = tiles.fields
         part = heads.slice
-        hot, rest = split_channels(fields.residual[part], heads, spec.hot)
+        anchor, residual = split_rows(fields.rows[part], heads, spec.widths)
         scale = [] if fields.token_scale is None else [fields.token_scale[part]]
         header = [fields.gamma_min[part], fields.gamma_scale[part], fields.mu[part], fields.sigma[part]]
-        return [*header, *scale, fields.anchor[part], hot], [rest]
+        return [*header, *scale, anchor], [residual]
 
     def _dequantize(
         self, anchor: Tensor, residual: Tensor | None, tokens: int, dim: int, heads: HeadRun, spec: PlaneSpec
     ) -> Tensor:
         tables = companding(spec.alpha, anchor.device)
-        chunks, half = tokens // spec.chunk, spec.chunk // 2
-        sizes = [4 * dim, 2 * chunks * dim, tokens if spec.token_scale else 0, tokens // 2 * dim]
-        gamma, scales, token_scale, codes, hot = anchor.split([*sizes, tokens // 2 * heads.hot], -1)
-        codes = codes.unflatten(2, (chunks, half, dim))
-        hot = hot.unflatten(2, (chunks, half, heads.hot))
+        chunks, groups = tokens // spec.chunk, tokens // 8
+        sizes = [4 * dim, 2 * chunks * dim, tokens if spec.token_scale else 0, groups * heads.bits]
+        gamma, scales, token_scale, front = anchor.split(sizes, -1)
+        front = front.unflatten(2, (groups, heads.bits))
         if residual is not None:
-            rest = residual.unflatten(2, (chunks, half, dim - heads.hot))
-            u = _full(codes, join_channels(hot, rest, heads, spec.hot), tables.full)
-        else:
-            u = _anchor(codes, tables.anchor)
-            if heads.hot and spec.hot is not None:
-                refined = _full(take_hot(codes, heads, spec.hot), hot, tables.full)
-                replace_hot(u, refined, heads, spec.hot)
+            residual = residual.unflatten(2, (groups, CODE_BITS * dim - heads.bits))
+        index = from_bitplanes(join_rows(front, residual, heads, spec.widths)).to(torch.int32)
+        if residual is None:
+            index += width_values(spec.widths, heads, anchor.device)[:, None, None] << 8
+        table = tables.anchor if residual is None else tables.full
+        u = table.index_select(0, index.view(-1)).view(index.shape)
+        u = u.unflatten(2, (chunks, spec.chunk))
         mu, sigma = scales.unflatten(2, (2, chunks, dim)).unbind(2)
         gamma_min, gamma_scale = _halves(gamma, dim)
         device = anchor.device
@@ -152,8 +149,8 @@ class LynxInt4Codec(LynxCodec):
     drafts: ClassVar[bool] = False
     family: ClassVar[str] = "lynx-int4"
 
-    def _tile_bytes(self, dim: int, tokens: int, hot: int, spec: PlaneSpec) -> tuple[int, int]:
-        return super()._tile_bytes(dim, tokens, hot, spec)[0], 0
+    def _tile_bytes(self, dim: int, tokens: int, bits: int, spec: PlaneSpec) -> tuple[int, int]:
+        return super()._tile_bytes(dim, tokens, bits, spec)[0], 0
 
     def _pack(self, tiles: Tiles, heads: HeadRun, spec: PlaneSpec) -> tuple[list[Tensor], list[Tensor]]:
         return super()._pack(tiles, heads, spec)[0], []
@@ -170,19 +167,6 @@ def _mean(x: Tensor) -> Tensor:
         first, second = x.chunk(2, 3)
         x = first + second
     return x.squeeze(3) / tokens
-
-
-def _full(codes: Tensor, residual: Tensor, table: Tensor) -> Tensor:
-    both = torch.stack((((codes & 15) << 4) | (residual & 15), (codes & 0xF0) | (residual >> 4)), 3)
-    return _look_up(table, both.flatten(3, 4))
-
-
-def _anchor(codes: Tensor, table: Tensor) -> Tensor:
-    return _look_up(table, torch.stack((codes & 15, codes >> 4), 3).flatten(3, 4))
-
-
-def _look_up(table: Tensor, index: Tensor) -> Tensor:
-    return table.index_select(0, index.to(torch.int32).view(-1)).view(index.shape)
 
 
 def _halves(gamma: Tensor, dim: int) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 How each was read, from the text without the listing; what it does not say, we took from ``lynx``, so that only the
 paper's choices differ.
 
-- page 256, chunk 32, for K and V alike (section 4.1, stages 1 and 2). No hot channels, no token scale.
+- page 256, chunk 32, for K and V alike (section 4.1, stages 1 and 2). One width, no token scale.
 - center: the chunk's mean (stage 2).
 - exact sinks: none, unless the caller's CodecSpec asks for them. The tail that fills no chunk, of which the paper says
   nothing, is exact.
@@ -53,7 +53,7 @@ class _Fields:
 
 
 class LynxPaperCodec(TiledCodec):
-    """120 levels. Chunk, token scale, hot channels and center of the settings are not used."""
+    """120 levels. Chunk, token scale, widths and center of the settings are not used."""
 
     name: ClassVar[str] = "lynx-paper"
     progressive: ClassVar[bool] = True
@@ -67,7 +67,7 @@ class LynxPaperCodec(TiledCodec):
     def _coded(self, tokens: int, spec: PlaneSpec) -> int:
         return tokens // CHUNK * CHUNK
 
-    def _tile_bytes(self, dim: int, tokens: int, hot: int, spec: PlaneSpec) -> tuple[int, int]:
+    def _tile_bytes(self, dim: int, tokens: int, bits: int, spec: PlaneSpec) -> tuple[int, int]:
         nibbles = tokens // 2 * dim
         return 4 * dim + 2 * (tokens // CHUNK) * dim + nibbles, nibbles
 

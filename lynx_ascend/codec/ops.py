@@ -1,6 +1,6 @@
 """``torch.ops.lynx_ascend``: the one door to the codec, for tensors of any device.
 
-A plane is named by its pages (docs of ``PagedPlane``), a codec by its name and settings, so that the schemas hold
+A segment is named by its pages (docs of ``PagedPlane``) and tokens, a codec by its name and settings, so that the schemas hold
 plain values only. On a CPU the C++ codec does the work if it was built, on CUDA the Triton kernels if triton is
 installed, else the reference (``codec.backends``). Meta gives sizes.
 
@@ -19,17 +19,17 @@ import torch
 from torch import Tensor
 
 from lynx_ascend.codec import backends
-from lynx_ascend.codec.base import Codec, EncodedPlane, PlaneShape
-from lynx_ascend.codec.hot import HotChannels
+from lynx_ascend.codec.base import Codec, EncodedPlane
 from lynx_ascend.codec.pages import PagedPlane
 from lynx_ascend.codec.registry import get_codec
 from lynx_ascend.codec.segment import PagedSegment
 from lynx_ascend.codec.spec import CodecSpec, PlaneSpec
+from lynx_ascend.codec.widths import ChannelWidths
 
-_PLANE = "Tensor? place, Tensor block_ids, int dim, int start, int end"
+_PLANE = "Tensor? place, Tensor block_ids, int dim, int start, int end, int recent"
 _SETTINGS = (
     "str codec, int page, int sinks, str center, str kind, int chunk, bool token_scale, float alpha, "
-    "int[]? hot, int threads"
+    "int[]? widths, int threads"
 )
 _LIBRARY = torch.library.Library("lynx_ascend", "DEF")
 _LIBRARY.define(f"encode(Tensor values, {_PLANE}, {_SETTINGS}) -> (Tensor, Tensor)")
@@ -39,49 +39,22 @@ _LIBRARY.define(
 )
 
 
-def encode(
-    pages: PagedPlane,
-    block_ids: Tensor,
-    start: int,
-    end: int,
-    codec: Codec,
-    spec: PlaneSpec,
-    *,
-    threads: int = 1,
-) -> EncodedPlane:
-    """Encode tokens [start, end) of the sequence whose blocks are ``block_ids``; see ``backends``.
-
-    On CUDA raw tiles are only flagged: see above.
-    """
-    anchor, residual = torch.ops.lynx_ascend.encode(
-        pages.values, pages.place, block_ids, pages.dim, start, end, *_settings(codec, spec), threads
-    )
-    shape = PlaneShape(end - start, pages.heads, pages.dim, pages.values.dtype, start)
-    return EncodedPlane(shape, anchor, residual)
+def encode(segment: PagedSegment, codec: Codec, spec: PlaneSpec, *, threads: int = 1) -> EncodedPlane:
+    """Encode a segment of a sequence; see ``backends``. On CUDA raw tiles are only flagged: see above."""
+    anchor, residual = torch.ops.lynx_ascend.encode(*_place(segment), *_settings(codec, spec), threads)
+    return EncodedPlane(segment.shape, anchor, residual)
 
 
-def encode_to_host(
-    pages: PagedPlane,
-    block_ids: Tensor,
-    start: int,
-    end: int,
-    codec: Codec,
-    spec: PlaneSpec,
-    *,
-    threads: int = 1,
-) -> EncodedPlane:
+def encode_to_host(segment: PagedSegment, codec: Codec, spec: PlaneSpec, *, threads: int = 1) -> EncodedPlane:
     """``encode``, and the bytes on the host with all raw tiles in place; waits for the device once."""
-    encoded = encode(pages, block_ids, start, end, codec, spec, threads=threads)
+    encoded = encode(segment, codec, spec, threads=threads)
     if encoded.anchor.device.type == "cpu":
         return encoded
-    return backends.to_host(codec, PagedSegment(pages, block_ids, start, end), spec, encoded)
+    return backends.to_host(codec, segment, spec, encoded)
 
 
 def decode(
-    pages: PagedPlane,
-    block_ids: Tensor,
-    start: int,
-    end: int,
+    segment: PagedSegment,
     codec: Codec,
     spec: PlaneSpec,
     anchor: Tensor,
@@ -91,25 +64,34 @@ def decode(
     threads: int = 1,
 ) -> None:
     """Decode into the pages, the anchor alone if ``residual`` is None; see ``backends.decode``."""
-    place = (pages.values, pages.place, block_ids, pages.dim, start, end, skip)
+    place = (*_place(segment), skip)
     if residual is None:
         torch.ops.lynx_ascend.decode_anchor(*place, anchor, *_settings(codec, spec), threads)
     else:
         torch.ops.lynx_ascend.decode_full(*place, anchor, residual, *_settings(codec, spec), threads)
 
 
+def _place(segment: PagedSegment) -> tuple[Any, ...]:
+    pages = segment.pages
+    return (
+        *(pages.values, pages.place, segment.block_ids, pages.dim),
+        *(segment.start, segment.end, segment.recent),
+    )
+
+
 def _settings(codec: Codec, spec: PlaneSpec) -> tuple[Any, ...]:
     common = codec.spec
-    hot = None if spec.hot is None else _flat(spec.hot)
+    widths = None if spec.widths is None else _flat(spec.widths)
     return (
         *(codec.name, common.page, common.sinks, common.center),
-        *(spec.kind, spec.chunk, spec.token_scale, spec.alpha, hot),
+        *(spec.kind, spec.chunk, spec.token_scale, spec.alpha, widths),
     )
 
 
 @lru_cache(maxsize=1024)
-def _flat(hot: HotChannels) -> list[int]:
-    return [head * hot.dim + channel for head in range(hot.heads) for channel in hot.channels(head)]
+def _flat(widths: ChannelWidths) -> list[int]:
+    found: list[int] = widths.values.flatten().tolist()
+    return found
 
 
 @lru_cache(maxsize=1024)
@@ -122,28 +104,24 @@ def _coder(
     chunk: int,
     token_scale: bool,
     alpha: float,
-    hot: tuple[int, ...] | None,
+    widths: tuple[int, ...] | None,
     heads: int,
     dim: int,
 ) -> tuple[Codec, PlaneSpec]:
-    mask = None
-    if hot is not None:
-        flat = torch.zeros(heads * dim, dtype=torch.bool)
-        flat[list(hot)] = True
-        mask = HotChannels(flat.view(heads, dim))
+    channels = None if widths is None else ChannelWidths(torch.tensor(widths).view(heads, dim))
     codec = get_codec(name, CodecSpec(page=page, sinks=sinks, center=center))
-    return codec, PlaneSpec(chunk, token_scale, alpha, mask, kind)
+    return codec, PlaneSpec(chunk, token_scale, alpha, channels, kind)
 
 
 def _segment(arguments: tuple[Any, ...]) -> tuple[PagedSegment, list[Any]]:
     """The segment that an operator's first arguments name, and the other arguments."""
-    values, place, block_ids, dim, start, end, *rest = arguments
-    return PagedSegment(PagedPlane(values, dim, place), block_ids, start, end), rest
+    values, place, block_ids, dim, start, end, recent, *rest = arguments
+    return PagedSegment(PagedPlane(values, dim, place), block_ids, start, end, recent), rest
 
 
 def _with_coder(pages: PagedPlane, settings: list[Any]) -> tuple[Codec, PlaneSpec, int]:
-    *values, hot, threads = settings
-    codec, spec = _coder(*values, None if hot is None else tuple(hot), pages.heads, pages.dim)
+    *values, widths, threads = settings
+    codec, spec = _coder(*values, None if widths is None else tuple(widths), pages.heads, pages.dim)
     return codec, spec, threads
 
 

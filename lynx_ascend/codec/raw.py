@@ -41,7 +41,7 @@ def splice_raw(
         anchors.append(anchor[start:end])
         position = walk.residual
         for page in range(layout.pages):
-            size, rest = layout.tile(layout.tile_tokens(page), walk.hot)
+            size, rest = layout.tile(layout.tile_tokens(page), walk.bits)
             if (walk.head, page) in raw:
                 anchors.append(raw[walk.head, page].rows)
             else:
@@ -93,7 +93,7 @@ def _cut(
         source, target = source + fixed, target + fixed
         for page, flag in enumerate(flags):
             tokens = layout.tile_tokens(page)
-            size, rest = layout.tile(tokens, walk.hot)
+            size, rest = layout.tile(tokens, walk.bits)
             sent = tokens * layout.row if flag else size
             _check_left(anchor, source, sent, f"head {walk.head}, page {page}")
             if flag:
@@ -115,7 +115,7 @@ def _cut(
 @dataclass(frozen=True)
 class _Head:
     head: int
-    hot: int
+    bits: int
     anchor: int
     residual: int
 
@@ -124,9 +124,9 @@ def _heads(layout: SegmentLayout) -> list[_Head]:
     """Where each head starts in a regular segment."""
     heads, anchor, residual = [], 0, 0
     for run in layout.head_runs:
-        size, rest = layout.head(run.hot)
+        size, rest = layout.head(run.bits)
         for head in range(run.first, run.first + run.heads):
-            heads.append(_Head(head, run.hot, anchor, residual))
+            heads.append(_Head(head, run.bits, anchor, residual))
             anchor, residual = anchor + size, residual + rest
     return heads
 

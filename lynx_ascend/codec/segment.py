@@ -21,6 +21,7 @@ class PagedSegment:
         pages: the plane.
         block_ids: int64 ``[blocks]``, the blocks of the whole sequence.
         start, end: positions in the sequence.
+        recent: tokens at the end that are exact; see ``PlaneShape``.
 
     Raises CodecError if the blocks do not reach ``end``, or the host sees that one of them is not there; ids on another
     device are not read back for that.
@@ -30,6 +31,7 @@ class PagedSegment:
     block_ids: Tensor
     start: int
     end: int
+    recent: int = 0
 
     def __post_init__(self) -> None:
         ids, size, blocks = self.block_ids, self.pages.block_size, self.pages.values.shape[0]
@@ -46,17 +48,17 @@ class PagedSegment:
                 )
 
     @classmethod
-    def of(cls, plane: Tensor) -> PagedSegment:
+    def of(cls, plane: Tensor, recent: int = 0) -> PagedSegment:
         """All tokens of a plane ``[tokens, heads, dim]`` of any strides, as one block."""
-        return cls(
-            PagedPlane.of(plane), torch.zeros(1, dtype=torch.int64, device=plane.device), 0, plane.shape[0]
-        )
+        block = torch.zeros(1, dtype=torch.int64, device=plane.device)
+        return cls(PagedPlane.of(plane), block, 0, plane.shape[0], recent)
 
     @cached_property
     def shape(self) -> PlaneShape:
         """What the segment is to a codec. Raises CodecError for a segment without tokens, or of another dtype."""
         pages = self.pages
-        return PlaneShape(self.end - self.start, pages.heads, pages.dim, pages.values.dtype, self.start)
+        tokens = self.end - self.start
+        return PlaneShape(tokens, pages.heads, pages.dim, pages.values.dtype, self.start, self.recent)
 
     def gather(self) -> Tensor:
         """Its values: ``[tokens, heads, dim]``, a copy or a view."""

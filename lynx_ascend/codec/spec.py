@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from lynx_ascend.codec.hot import HotChannels
+from lynx_ascend.codec.widths import DEFAULT_WIDTH, ChannelWidths
 from lynx_ascend.errors import ConfigError
 
 CHUNKS = (32, 64, 128, 256)
@@ -13,6 +13,7 @@ CENTERS = ("midrange", "mean")
 KINDS = ("k", "v", "latent")
 LEVELS = 112  # 7 * 16: the extreme of a chunk is then exact in the anchor alone
 ALPHA_RANGE = (1e-3, 256.0)
+RECENT = 16
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,14 @@ class PlaneSpec:
         chunk: consecutive tokens that share a center and a scale; 32, 64, 128 or 256.
         token_scale: whether a power of 2^(1/4) per (token, head) is taken out first (V planes).
         alpha: strength of the companding; used as float32.
-        hot: the channels whose residual travels with the anchor; None: none.
+        widths: how many bits of each channel travel in the anchor; None: 4 everywhere.
         kind: what the plane holds, ``k``, ``v`` or ``latent``: some baselines treat K and V differently.
     """
 
     chunk: int = 32
     token_scale: bool = False
     alpha: float = 0.5
-    hot: HotChannels | None = None
+    widths: ChannelWidths | None = None
     kind: str = "k"
 
     def __post_init__(self) -> None:
@@ -43,18 +44,18 @@ class PlaneSpec:
             raise ConfigError(f"alpha is {self.alpha!r}; use a number from {low} to {high}")
         if not low <= self.alpha <= high:
             raise ConfigError(f"alpha is {self.alpha}; use a number from {low} to {high}")
-        if self.hot is not None and not isinstance(self.hot, HotChannels):
-            raise ConfigError(f"hot is a {type(self.hot).__name__}; use HotChannels or None")
+        if self.widths is not None and not isinstance(self.widths, ChannelWidths):
+            raise ConfigError(f"widths is a {type(self.widths).__name__}; use ChannelWidths or None")
         if self.kind not in KINDS:
             raise ConfigError(f"kind is {self.kind!r}; use one of {KINDS}")
 
     def slice(self, heads: slice) -> PlaneSpec:
         """The spec of some heads of the plane."""
-        return self if self.hot is None else replace(self, hot=self.hot.slice(heads))
+        return self if self.widths is None else replace(self, widths=self.widths.slice(heads))
 
-    def hot_count(self, head: int) -> int:
-        """How many channels of ``head`` are hot."""
-        return 0 if self.hot is None else self.hot.count(head)
+    def anchor_bits(self, head: int, dim: int) -> int:
+        """Bits of one token of ``head`` in the anchor's codes."""
+        return DEFAULT_WIDTH * dim if self.widths is None else self.widths.bits(head)
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,9 @@ class CodecSpec:
 
     Args:
         page: tokens that share a minimum and a range (paper: 256); a multiple of every chunk in use.
-        levels: magnitudes of a code; 112 in format version 1.
+        levels: magnitudes of a code; 112.
         sinks: tokens at the start of the sequence that travel exact; below the smallest chunk.
+        recent: tokens at the end of a prompt that travel exact: the next tokens attend to them most.
         center: the encoder's choice of a chunk's center, ``midrange`` or ``mean`` (the paper's).
             Decoders need not know it.
     """
@@ -72,15 +74,18 @@ class CodecSpec:
     page: int = 256
     levels: int = LEVELS
     sinks: int = 4
+    recent: int = RECENT
     center: str = "midrange"
 
     def __post_init__(self) -> None:
         if not isinstance(self.page, int) or self.page < CHUNKS[0] or self.page % CHUNKS[0]:
             raise ConfigError(f"page is {self.page!r}; use a multiple of {CHUNKS[0]}")
         if self.levels != LEVELS:
-            raise ConfigError(f"levels is {self.levels!r}; format version 1 has {LEVELS}")
+            raise ConfigError(f"levels is {self.levels!r}; the format has {LEVELS}")
         if not isinstance(self.sinks, int) or not 0 <= self.sinks < CHUNKS[0]:
             raise ConfigError(f"sinks is {self.sinks!r}; use 0 to {CHUNKS[0] - 1}")
+        if not isinstance(self.recent, int) or not 0 <= self.recent <= self.page:
+            raise ConfigError(f"recent is {self.recent!r}; use 0 to {self.page}")
         if self.center not in CENTERS:
             raise ConfigError(f"center is {self.center!r}; use one of {CENTERS}")
 

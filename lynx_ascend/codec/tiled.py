@@ -38,8 +38,8 @@ class TiledCodec(Codec):
         """How many of the ``tokens`` of a segment stand in tiles; the others are exact."""
 
     @abstractmethod
-    def _tile_bytes(self, dim: int, tokens: int, hot: int, spec: PlaneSpec) -> tuple[int, int]:
-        """Bytes of a tile in the anchor and in the residual."""
+    def _tile_bytes(self, dim: int, tokens: int, bits: int, spec: PlaneSpec) -> tuple[int, int]:
+        """Bytes of a tile in the anchor and in the residual; ``bits``: of a token in the anchor's codes."""
 
     @abstractmethod
     def _quantize(self, values: Tensor, spec: PlaneSpec) -> Tiles:
@@ -58,8 +58,10 @@ class TiledCodec(Codec):
         ``anchor`` and ``residual`` are uint8 ``[heads, pages, bytes]``; ``residual`` may be None.
         """
 
-    def encode(self, plane: Tensor, spec: PlaneSpec, *, first_token: int = 0) -> EncodedPlane:
-        shape = PlaneShape.of(plane, first_token)
+    def encode(
+        self, plane: Tensor, spec: PlaneSpec, *, first_token: int = 0, recent: int = 0
+    ) -> EncodedPlane:
+        shape = PlaneShape.of(plane, first_token, recent)
         layout = self.layout(shape, spec)
         rows = plane.detach().transpose(0, 1)
         anchor, residual = (
@@ -104,9 +106,10 @@ class TiledCodec(Codec):
     def layout(self, shape: PlaneShape, spec: PlaneSpec) -> SegmentLayout:
         """Where every byte of a segment stands. Raises CodecError if the segment does not fit ``spec``."""
         check_start(shape.first_token, self.spec.page)
-        if spec.hot is not None and (spec.hot.heads, spec.hot.dim) != (shape.heads, shape.dim):
-            raise CodecError(f"{spec.hot} does not fit {shape.heads} heads of {shape.dim} channels")
-        coded = self._coded(shape.tokens, spec)
+        widths = spec.widths
+        if widths is not None and (widths.heads, widths.dim) != (shape.heads, shape.dim):
+            raise CodecError(f"{widths} does not fit {shape.heads} heads of {shape.dim} channels")
+        coded = self._coded(shape.tokens - shape.recent, spec)
         sinks = self.spec.sinks if coded and shape.first_token == 0 else 0
         return SegmentLayout(
             shape,
@@ -114,7 +117,7 @@ class TiledCodec(Codec):
             coded,
             sinks,
             spec,
-            lambda tokens, hot: self._tile_bytes(shape.dim, tokens, hot, spec),
+            lambda tokens, bits: self._tile_bytes(shape.dim, tokens, bits, spec),
         )
 
     def _decode(self, shape: PlaneShape, spec: PlaneSpec, anchor: Tensor, residual: Tensor | None) -> Tensor:

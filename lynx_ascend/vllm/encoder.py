@@ -81,9 +81,9 @@ class PlaneEncoder:
     def _put_pieces(self, order: Encode, offer: Offer, transfer: OutgoingTransfer) -> None:
         codec = self._table.codec(offer.codec)
         blocks = torch.tensor(order.block_ids, dtype=torch.int64, device=self._table.planes[0].layout.device)
-        for plane, key, start, end in self._table.pieces(codec, offer.tokens):
+        for plane, key, shape in self._table.pieces(codec, offer.tokens):
             began = time.perf_counter()
-            encoded = plane.layout.encode(plane.name, blocks, start, end, codec, plane.spec)
+            encoded = plane.layout.encode(plane.name, blocks, shape, codec, plane.spec)
             anchor, residual = encoded.anchor.numpy(), encoded.residual.numpy()
             self._encode_s += time.perf_counter() - began
             transfer.put(Piece(key, anchor, residual if residual.size else None), self._settings.lease_s)

@@ -134,24 +134,17 @@ class IncomingPrompt:
         self._transfer.release(anchor.nbytes + residual.nbytes)
         self._count(key, full=True)
 
-    def _tokens(self, key: PieceKey) -> tuple[int, int]:
-        tokens, page = self._order.handle.prompt_tokens, self._table.page
-        start, end = key.first_page * page, min(tokens, (key.first_page + key.pages) * page)
-        if start >= end:
-            raise ProtocolError(f"piece {key} starts behind the prompt's {tokens} tokens")
-        return start, end
-
     def _write(self, key: PieceKey, anchor: torch.Tensor, residual: torch.Tensor | None = None) -> None:
         """Decode a piece into the pages, except the tokens that D had in its own prefix cache (shared blocks)."""
         plane = self._table.find(key)
-        start, end = self._tokens(key)
-        skip = max(0, self._order.start - start)
-        if start + skip >= end:
+        shape = self._table.shape(key, self._order.handle.prompt_tokens)
+        skip = max(0, self._order.start - shape.first_token)
+        if skip >= shape.tokens:
             return
         with self._write_lock:
             if not self._cancelled:
                 plane.layout.decode(
-                    *(plane.name, self._blocks, start, end, self._codec, plane.spec, anchor, residual),
+                    *(plane.name, self._blocks, shape, self._codec, plane.spec, anchor, residual),
                     skip=skip,
                 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,19 +14,20 @@ from lynx_ascend.codec import (
     K_SPEC,
     LATENT_SPEC,
     V_SPEC,
+    Calibration,
     Codec,
     CodecSpec,
     PlaneShape,
     PlaneSpec,
     get_codec,
-    load_hot_channels,
+    load_calibration,
 )
 from lynx_ascend.errors import ConfigError, ProtocolError
 from lynx_ascend.stream.types import Kind, PieceKey
 from lynx_ascend.vllm.layouts import LayerLayout, layout_of
 from lynx_ascend.vllm.settings import LynxSettings
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _SPECS = {"k": K_SPEC, "v": V_SPEC, "latent": LATENT_SPEC, "rope": LATENT_SPEC}
 
 
@@ -43,9 +44,9 @@ class Plane:
     spec: PlaneSpec
     layout: LayerLayout
 
-    def shape(self, start: int, end: int) -> PlaneShape:
-        """Shape of the segment that holds tokens [start, end)."""
-        return PlaneShape(end - start, self.heads, self.dim, self.dtype, start)
+    def shape(self, start: int, end: int, recent: int = 0) -> PlaneShape:
+        """Shape of the segment that holds tokens [start, end), the last ``recent`` exact."""
+        return PlaneShape(end - start, self.heads, self.dim, self.dtype, start, recent)
 
 
 class PlaneTable:
@@ -56,14 +57,14 @@ class PlaneTable:
 
         Args:
             caches: layer name -> cache, as `register_kv_caches` gets them; shared caches are taken once.
-            settings: codec policy and mask file.
+            settings: codec policy and calibration.
 
         Raises:
-            ConfigError: an unknown layout, no layer, or a mask that does not fit the model.
+            ConfigError: an unknown layout, no layer, or a calibration that does not fit the model.
         """
-        self.codec_spec = CodecSpec(sinks=settings.sinks, center=settings.center)
+        self.codec_spec = CodecSpec(sinks=settings.sinks, recent=settings.recent, center=settings.center)
         self.piece_bytes = settings.piece_kb * 1000
-        hot = load_hot_channels(settings.hot_channels) if settings.hot_channels else {}
+        calibration = load_calibration(settings.calibration) if settings.calibration else Calibration({})
         self.layers: list[str] = []
         self.planes: list[Plane] = []
         seen: set[int] = set()
@@ -76,14 +77,13 @@ class PlaneTable:
             layer = len(self.layers)
             self.layers.append(name)
             for index, view in enumerate(layout.planes):
-                spec = _SPECS[view.name]
-                if (mask := hot.get((layer, view.name))) is not None:
-                    if (mask.heads, mask.dim) != (view.heads, view.dim):
-                        raise ConfigError(
-                            f"hot channels of layer {layer} {view.name} are {(mask.heads, mask.dim)}, the model has "
-                            f"{(view.heads, view.dim)}: calibrate for this model"
-                        )
-                    spec = replace(spec, hot=mask)
+                spec = calibration.apply(layer, view.name, _SPECS[view.name])
+                widths = spec.widths
+                if widths is not None and (widths.heads, widths.dim) != (view.heads, view.dim):
+                    raise ConfigError(
+                        f"the calibration of layer {layer} {view.name} is of {(widths.heads, widths.dim)} heads and "
+                        f"channels, the model has {(view.heads, view.dim)}: calibrate for this model"
+                    )
                 self.planes.append(
                     Plane(layer, index, view.name, view.heads, view.dim, view.dtype, spec, layout)
                 )
@@ -120,12 +120,14 @@ class PlaneTable:
                 p.spec.chunk,
                 p.spec.token_scale,
                 p.spec.alpha,
-                p.spec.hot.to_dict() if p.spec.hot is not None else None,
+                p.spec.widths.digits() if p.spec.widths is not None else None,
             ]
             for p in self.planes
         ]
         spec = self.codec_spec
-        text = json.dumps([FORMAT_VERSION, spec.page, spec.levels, spec.sinks, rows], sort_keys=True)
+        text = json.dumps(
+            [FORMAT_VERSION, spec.page, spec.levels, spec.sinks, spec.recent, rows], sort_keys=True
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
     def find(self, key: PieceKey) -> Plane:
@@ -144,22 +146,32 @@ class PlaneTable:
             )
         return plane
 
-    def pieces(self, codec: Codec, tokens: int) -> Iterator[tuple[Plane, PieceKey, int, int]]:
-        """Cut a prompt into pieces: (plane, key, start token, end token), layer by layer, pages in order."""
+    def shape(self, key: PieceKey, tokens: int) -> PlaneShape:
+        """Shape of a piece of a prompt of so many tokens.
+
+        Raises:
+            ProtocolError: no such plane, heads out of range, or it starts behind the prompt.
+        """
+        start, end = key.first_page * self.page, min(tokens, (key.first_page + key.pages) * self.page)
+        if start >= end:
+            raise ProtocolError(f"piece {key} starts behind the prompt's {tokens} tokens")
+        recent = min(end - start, max(0, self.codec_spec.recent - (tokens - end)))
+        return self.find(key).shape(start, end, recent)
+
+    def pieces(self, codec: Codec, tokens: int) -> Iterator[tuple[Plane, PieceKey, PlaneShape]]:
+        """Cut a prompt into pieces: (plane, key, shape), layer by layer, pages in order."""
         for plane in self.planes:
             page_bytes = codec.anchor_bytes(plane.shape(0, self.page), plane.spec)
             run = max(1, self.piece_bytes // page_bytes)
             for first in range(0, self.pages(tokens), run):
                 pages = min(run, self.pages(tokens) - first)
-                end = min(tokens, (first + pages) * self.page)
                 key = PieceKey(plane.layer, plane.index, first, pages, 0, plane.heads)
-                yield plane, key, first * self.page, end
+                yield plane, key, self.shape(key, tokens)
 
     def planned_bytes(self, codec: Codec, tokens: int) -> int:
         """Bytes of a prompt's anchor and residual when no page is raw, plus room for a few raw pages."""
         total = 0
-        for plane, _, start, end in self.pieces(codec, tokens):
-            shape = plane.shape(start, end)
+        for plane, _, shape in self.pieces(codec, tokens):
             total += codec.anchor_bytes(shape, plane.spec) + codec.residual_bytes(shape, plane.spec)
         return total + total // 4 + (1 << 20)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lynx_ascend.codec import servable_codecs
+from lynx_ascend.codec.spec import RECENT
 from lynx_ascend.errors import ConfigError
 from lynx_ascend.vllm.params import MAX_DRAFT_LIMIT
 
@@ -31,8 +32,9 @@ class LynxSettings:
         deadline_s: how long D waits for a transfer to finish before it computes the prompt itself.
         progress_s: how long D accepts silence from P within a transfer.
         link_mbps: emulated link rate of P's sender, Mbit/s, for demos and tests; None means the real link.
-        center, sinks: encoder policy and exact sink rows (docs/codec.md).
-        hot_channels: path of a mask file, the same on both engines; None means no hot channels.
+        center: encoder policy (docs/codec.md).
+        sinks, recent: tokens at the start and at the end of a prompt that travel exact, the same on both engines.
+        calibration: path of what `lynx-ascend calibrate` wrote, the same on both engines; None: the defaults.
         allowed_hosts: hosts that D may fetch from; None means any that a request names.
         fault_injection: honour `faults` in kv_transfer_params; for tests.
     """
@@ -51,7 +53,8 @@ class LynxSettings:
     link_mbps: float | None = None
     center: str = "midrange"
     sinks: int = 4
-    hot_channels: str | None = None
+    recent: int = RECENT
+    calibration: str | None = None
     allowed_hosts: tuple[str, ...] | None = None
     fault_injection: bool = False
 

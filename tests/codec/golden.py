@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lynx_ascend.codec import CodecSpec, EncodedPlane, HotChannels, PlaneSpec, get_codec
+from lynx_ascend.codec import ChannelWidths, CodecSpec, EncodedPlane, PlaneSpec, get_codec
 
 from .planes import integers, uneven
 
@@ -18,22 +18,24 @@ SPEC = CodecSpec(page=64)
 
 @dataclass(frozen=True)
 class Case:
-    """One payload: three heads of five channels, 64 + 32 coded tokens, a tail of 7 (or 39)."""
+    """One payload: three heads of five channels, 64 + 32 coded tokens, a tail of 7 (or 39; 20 recent)."""
 
     name: str
     plane: Tensor
     spec: PlaneSpec
+    recent: int = 0
 
     def encode(self) -> EncodedPlane:
-        return get_codec("lynx", SPEC).encode(self.plane, self.spec)
+        return get_codec("lynx", SPEC).encode(self.plane, self.spec, recent=self.recent)
 
-    def hot(self) -> list[list[int]]:
-        mask = self.spec.hot or HotChannels.none(3, 5)
-        return [list(mask.channels(head)) for head in range(3)]
+    def widths(self) -> list[tuple[int, ...]]:
+        heads, dim = self.plane.shape[1:]
+        widths = self.spec.widths or ChannelWidths.uniform(heads, dim)
+        return [widths.row(head) for head in range(heads)]
 
 
 def cases() -> list[Case]:
-    """K with uneven hot channels and one raw tile, V with the token scale, a plain bfloat16 plane."""
+    """K with uneven widths and one raw tile, V with the token scale, a plain bfloat16 plane."""
     raw = integers(103, 3, 5, torch.float16)
     raw[70, 1, 2] = float("inf")
     value = integers(103, 3, 5, torch.float32, seed=2)
@@ -42,9 +44,9 @@ def cases() -> list[Case]:
     plain = integers(103, 3, 5, torch.bfloat16, seed=3)
     plain[:, 2, 1] = -1.5
     return [
-        Case("k_hot_raw_float16", raw, PlaneSpec(hot=uneven(3, 5))),
+        Case("k_widths_raw_float16", raw, PlaneSpec(widths=uneven(3, 5))),
         Case("v_token_scale_float32", value, PlaneSpec(chunk=64, token_scale=True)),
-        Case("plain_bfloat16", plain, PlaneSpec(alpha=2.0)),
+        Case("recent_bfloat16", plain, PlaneSpec(alpha=2.0), 20),
     ]
 
 

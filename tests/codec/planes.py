@@ -6,13 +6,13 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lynx_ascend.codec import HotChannels, PlaneSpec
+from lynx_ascend.codec import ChannelWidths, PlaneSpec
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def specs(*chunks: int) -> st.SearchStrategy[PlaneSpec]:
-    """Plane specs of any of these chunks, without hot channels."""
+    """Plane specs of any of these chunks, of the default widths."""
     return st.builds(PlaneSpec, st.sampled_from(chunks), st.booleans(), st.sampled_from([0.1, 0.5, 4.0]))
 
 
@@ -35,12 +35,12 @@ def integers(tokens: int, heads: int, dim: int, dtype: torch.dtype, seed: int = 
     return torch.tensor(values, dtype=torch.float32).view(tokens, heads, dim).to(dtype)
 
 
-def uneven(heads: int, dim: int) -> HotChannels:
-    """A mask with none hot in the first head, all in the second, every third in the others."""
-    mask = torch.zeros(heads, dim, dtype=torch.bool)
-    mask[1:2] = True
-    mask[2:, ::3] = True
-    return HotChannels(mask)
+def uneven(heads: int, dim: int) -> ChannelWidths:
+    """The default in the first head, 8 in the second, 1 to 8 in turns in the others."""
+    widths = torch.full((heads, dim), 4)
+    widths[1:2] = 8
+    widths[2:] = torch.arange(dim) * 3 % 8 + 1
+    return ChannelWidths(widths)
 
 
 def same_bits(left: Tensor, right: Tensor) -> bool:

@@ -45,12 +45,14 @@ def cast(x: F, dtype: torch.dtype) -> F:
     return x
 
 
-def level(nibble: int, residual: int | None, alpha: float) -> F:
-    negative = nibble >= 8
-    a = 15 - nibble if negative else nibble
-    magnitude = 16 * a + residual - 7 if residual is not None else (16 * a or 3)
+def level(bits: str, alpha: float) -> F:
+    """The value of a code of which these bits are known, the first being the sign."""
+    sign, unknown = bits[0], 8 - len(bits)
+    upper = "".join(b if sign == "0" else "10"[int(b)] for b in bits[:4]) + bits[4:]
+    first, last = int(upper + "0" * unknown, 2) - 7, int(upper + "1" * unknown, 2) - 7
+    magnitude = (max(first, 0) + min(last, 112)) / 2
     u = ((1 + alpha) ** (magnitude / 112) - 1) / alpha
-    return F(-u if negative else u)
+    return F(-u if sign == "1" else u)
 
 
 def decode(
@@ -66,12 +68,13 @@ def decode(
     sinks: int,
     token_scale: bool,
     alpha: float,
-    hot: Sequence[Sequence[int]],
+    recent: int,
+    widths: Sequence[Sequence[int]],
 ) -> np.ndarray:
     """float32 [tokens, heads, dim]; sinks is 0 for a segment that is not the first."""
     out = np.full((tokens, heads, dim), np.nan, F)
     front, back = Reader(anchor), Reader(residual or b"")
-    coded = tokens // chunk * chunk
+    coded = (tokens - recent) // chunk * chunk
     exact = [t for t in range(tokens) if t < (sinks if coded else 0) or t >= coded]
     pages = math.ceil(tokens / page)
     for h in range(heads):
@@ -92,25 +95,23 @@ def decode(
             mu = front.take(n * dim)
             sigma = front.take(n * dim)
             scale = front.take(n * chunk) if token_scale else b""
-            half = chunk // 2
-            codes = front.take(n * half * dim)
-            hot_codes = front.take(n * half * len(hot[h]))
-            rest = [ch for ch in range(dim) if ch not in hot[h]]
-            cold_codes = back.take(n * half * len(rest)) if residual is not None else None
+            known: dict[tuple[int, int], str] = {}
+            for group in range(n * chunk // 8):
+                for part, has in ((front, int.__gt__), (back, int.__le__)):
+                    if part is back and residual is None:
+                        continue
+                    for r in range(8):
+                        for ch in range(dim):
+                            if has(widths[h][ch], r):
+                                byte = part.take(1)[0]
+                                for t in range(8):
+                                    at = (8 * group + t, ch)
+                                    known[at] = known.get(at, "") + str(byte >> t & 1)
             for c in range(n):
                 for j in range(chunk):
                     for ch in range(dim):
-                        high, row = divmod(j, half)
-                        shift = 4 * high
-                        nibble = codes[(c * half + row) * dim + ch] >> shift & 15
-                        refinement = None
-                        if ch in hot[h]:
-                            at = (c * half + row) * len(hot[h]) + hot[h].index(ch)
-                            refinement = hot_codes[at] >> shift & 15
-                        elif cold_codes is not None:
-                            at = (c * half + row) * len(rest) + rest.index(ch)
-                            refinement = cold_codes[at] >> shift & 15
-                        x = level(nibble, refinement, alpha) * F(2.0 ** (-sigma[c * dim + ch] / 32))
+                        bits = known[c * chunk + j, ch]
+                        x = level(bits, alpha) * F(2.0 ** (-sigma[c * dim + ch] / 32))
                         x = x + F(mu[c * dim + ch] / 255)
                         x = x * gamma_scale[ch] + gamma_min[ch]
                         if token_scale:

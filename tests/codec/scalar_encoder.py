@@ -33,8 +33,7 @@ class Channel:
     gamma_scale: np.float16
     mu: list[int]
     sigma: list[int]
-    anchor: list[int]
-    residual: list[int]
+    codes: list[int]
 
 
 def encode(x: np.ndarray, chunk: int, alpha: float, center: str) -> Channel:
@@ -45,7 +44,7 @@ def encode(x: np.ndarray, chunk: int, alpha: float, center: str) -> Channel:
         gamma_scale = np.nextafter(gamma_scale, np.float16(np.inf))
     width = F(gamma_scale) if gamma_scale else F(1)
     xn = [(v - F(gamma_min)) / width for v in x]
-    result = Channel(gamma_min, gamma_scale, [], [], [], [])
+    result = Channel(gamma_min, gamma_scale, [], [], [])
     bounds = [F(((1 + alpha) ** ((k - 0.5) / 112) - 1) / alpha) for k in range(1, 113)]
     for start in range(0, len(xn), chunk):
         part = xn[start : start + chunk]
@@ -67,6 +66,5 @@ def encode(x: np.ndarray, chunk: int, alpha: float, center: str) -> Channel:
             u = (v - mu) / F(2.0 ** (-sigma_code / 32))
             m = sum(abs(u) > bound for bound in bounds)
             a = (m + 7) >> 4
-            result.anchor.append(~a & 15 if u < 0 else a)
-            result.residual.append(m - 16 * a + 7)
+            result.codes.append((~a & 15 if u < 0 else a) << 4 | (m - 16 * a + 7))
     return result

@@ -40,19 +40,13 @@ def test_magnitude_is_the_rounded_logarithm_but_at_boundaries(alpha: float) -> N
     assert ((exact[differs] % 1) - 0.5).abs().lt(1e-3).all()
 
 
-def test_split_is_a_rounded_half_down_anchor_and_a_residual() -> None:
-    table = companding(0.5, CPU)
+def test_a_code_is_a_biased_magnitude_and_a_sign() -> None:
     u = values(0.5)
-    code = table.codes(u.clone()).long()
-    nibble, r = code >> 4, (code & 15) - 7
-    a = torch.where(nibble < 8, nibble, 15 - nibble)
-    magnitude = 16 * a + r
-    assert torch.equal(nibble >= 8, u < 0)
+    code = companding(0.5, CPU).codes(u.clone()).long()
+    assert torch.equal(code >= 128, u < 0)
+    magnitude = torch.where(code >= 128, code ^ 0xF0, code) - 7
     assert magnitude.min() == 0
     assert magnitude.max() == 112
-    assert torch.equal(a, (magnitude / 16 - 0.5).ceil().long().clamp(min=0))
-    assert r.min() >= -7
-    assert r.max() <= 8
 
 
 def test_negative_zero_counts_as_positive() -> None:
@@ -60,28 +54,32 @@ def test_negative_zero_counts_as_positive() -> None:
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_extremes_are_exact_with_and_without_the_residual(alpha: float) -> None:
+def test_extremes_are_exact_with_all_bits_and_near_with_four(alpha: float) -> None:
     table = companding(alpha, CPU)
     code = table.codes(torch.tensor([1.0, -1.0])).long()
     assert table.full[code].tolist() == [1.0, -1.0]
-    assert table.anchor[code >> 4].tolist() == [1.0, -1.0]
+    near = math.expm1(108.5 / 112 * math.log1p(alpha)) / alpha
+    assert table.anchor[4 * 256 + (code & 0xF0)].tolist() == pytest.approx([near, -near], rel=1e-6)
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_error_stays_within_the_stated_bound(alpha: float) -> None:
+@pytest.mark.parametrize("width", range(1, 9))
+def test_error_stays_within_the_stated_bound(alpha: float, width: int) -> None:
     table = companding(alpha, CPU)
     u = values(alpha)
     code = table.codes(u.clone()).long()
-    offset = u.abs().double() + 1 / alpha
-    for decoded, steps in ((table.full[code], 0.5), (table.anchor[code >> 4], 8.5)):
-        bound = offset * math.expm1(steps / 112 * math.log1p(alpha))
-        assert ((decoded.double() - u.double()).abs() <= bound * (1 + 1e-5) + 1e-6).all()
-        assert torch.equal(decoded.signbit() & (decoded != 0), (u < 0) & (decoded != 0))
+    known = code & (0xFF << (8 - width))
+    decoded = table.anchor[256 * width + known]
+    bound = (u.abs().double() + 1 / alpha) * math.expm1(2.0 ** (7 - width) / 112 * math.log1p(alpha))
+    assert ((decoded.double() - u.double()).abs() <= bound * (1 + 1e-5) + 1e-6).all()
+    assert torch.equal(decoded.signbit() & (decoded != 0), (u < 0) & (decoded != 0))
+    if width == 8:
+        assert torch.equal(decoded, table.full[code])
 
 
 def test_tables_hold_the_same_bits_everywhere() -> None:
     table = Companding(0.5, CPU)
     joined = torch.cat((thresholds(0.5), table.anchor, table.full)).numpy().tobytes()
     assert hashlib.sha256(joined).hexdigest() == (
-        "7f339188dbffb5cb8938b5fca946b58b5c3118a01c5518dcec7b6e374c99090e"
+        "89a6531f5189c5ad7876d127fb88b6df91b17189f4cd062020a102f3ad3f75f4"
     )

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lynx_ascend.codec import CodecSpec, HotChannels, PlaneShape, PlaneSpec, get_codec
+from lynx_ascend.codec import ChannelWidths, CodecSpec, PlaneShape, PlaneSpec, get_codec
 
 from . import scalar
 from .golden import DATA, SPEC, Case, cases
@@ -42,25 +42,24 @@ def test_golden_file_decodes_as_described(name: str) -> None:
     dtype=st.sampled_from(DTYPES),
     spec=specs(32, 64),
     raw=st.booleans(),
+    recent=st.integers(0, 40),
     seed=st.integers(0, 2**30),
 )
 def test_scalar_decoder_agrees(
-    tokens: int, heads: int, dim: int, dtype: torch.dtype, spec: PlaneSpec, raw: bool, seed: int
+    tokens: int, heads: int, dim: int, dtype: torch.dtype, spec: PlaneSpec, raw: bool, recent: int, seed: int
 ) -> None:
     plane = laplacian(tokens, heads, dim, dtype, seed)
     if raw:
         plane[tokens // 2, 0, 0] = float("nan")
-    mask = torch.rand(heads, dim, generator=torch.Generator().manual_seed(seed)) < 0.3
-    spec = replace(spec, hot=HotChannels(mask))
-    case = Case("random", plane, spec)
-    encoded = get_codec("lynx", SPEC).encode(plane, spec)
+    widths = torch.randint(1, 9, (heads, dim), generator=torch.Generator().manual_seed(seed))
+    case = Case("random", plane, replace(spec, widths=ChannelWidths(widths)), min(recent, tokens))
+    encoded = case.encode()
     check(case, encoded.anchor.numpy().tobytes(), encoded.residual.numpy().tobytes())
 
 
 def check(case: Case, anchor: bytes, residual: bytes) -> None:
-    shape = PlaneShape.of(case.plane)
+    shape = PlaneShape.of(case.plane, recent=case.recent)
     codec = get_codec("lynx", SPEC)
-    mask = case.spec.hot or HotChannels.none(shape.heads, shape.dim)
     settings = {
         "tokens": shape.tokens,
         "heads": shape.heads,
@@ -71,7 +70,8 @@ def check(case: Case, anchor: bytes, residual: bytes) -> None:
         "chunk": case.spec.chunk,
         "token_scale": case.spec.token_scale,
         "alpha": float(np.float32(case.spec.alpha)),
-        "hot": [mask.channels(head) for head in range(shape.heads)],
+        "recent": case.recent,
+        "widths": case.widths(),
     }
     front, back = (torch.frombuffer(bytearray(data) or bytearray(1), dtype=torch.uint8)[: len(data)]
                    for data in (anchor, residual))  # fmt: skip

@@ -68,7 +68,7 @@ def test_sinks_are_exact_only_where_asked_for(name: str) -> None:
 def test_settings_of_lynx_change_nothing(name: str) -> None:
     plane = laplacian(300, 2, 8)
     expected = get_codec(name).encode(plane, K_SPEC)
-    for spec in (V_SPEC, replace(K_SPEC, hot=uneven(2, 8)), replace(K_SPEC, chunk=256)):
+    for spec in (V_SPEC, replace(K_SPEC, widths=uneven(2, 8)), replace(K_SPEC, chunk=256)):
         encoded = get_codec(name, CodecSpec(sinks=0, center="midrange")).encode(plane, spec)
         assert torch.equal(encoded.anchor, expected.anchor)
         assert torch.equal(encoded.residual, expected.residual)

@@ -7,13 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lynx_ascend.codec import K_SPEC, V_SPEC, EncodedPlane, HotChannels, PlaneShape, PlaneSpec, get_codec
+from lynx_ascend.codec import K_SPEC, V_SPEC, ChannelWidths, EncodedPlane, PlaneShape, PlaneSpec, get_codec
 from lynx_ascend.errors import CodecError
 
 from .planes import laplacian, same_bits, uneven
 
 TILED = ("lynx", "lynx-int8", "lynx-int4", "int8", "int4", "int4-token-32", "kivi4")
-SPECS = (K_SPEC, V_SPEC, PlaneSpec(hot=uneven(3, 6)))
+SPECS = (K_SPEC, V_SPEC, PlaneSpec(widths=uneven(3, 6)))
 
 
 def decode(name: str, encoded: EncodedPlane, spec: PlaneSpec) -> tuple[torch.Tensor, torch.Tensor]:
@@ -101,7 +101,7 @@ def test_any_mix_of_raw_and_coded_tiles(
 
 
 def test_raw_tile_of_one_channel_may_be_shorter_than_its_codes() -> None:
-    spec = PlaneSpec(token_scale=True, hot=HotChannels(torch.ones(1, 1, dtype=torch.bool)))
+    spec = PlaneSpec(token_scale=True, widths=ChannelWidths.uniform(1, 1, 8))
     codec, shape = get_codec("lynx"), PlaneShape(32, 1, 1, torch.float16, first_token=256)
     assert codec.anchor_bytes_max(shape, spec) == codec.anchor_bytes(shape, spec) == 64 + 70
 

@@ -27,7 +27,7 @@ from lynx_ascend.errors import CodecError, ConfigError
 
 from .planes import DTYPES, laplacian, same_bits, uneven
 
-SPECS = {"k": K_SPEC, "v": V_SPEC, "hot": PlaneSpec(hot=uneven(3, 16))}
+SPECS = {"k": K_SPEC, "v": V_SPEC, "widths": PlaneSpec(widths=uneven(3, 16))}
 # Relative error (norm) of the final KV on a plane of Laplacian values with one outlier channel.
 ERROR = {
     **{"lynx": 0.013, "lynx-int8": 0.013, "lynx-int4": 0.2, "bf16": 0.004},
@@ -203,7 +203,7 @@ def test_refuses_what_does_not_fit(name: str) -> None:
         codec.encode(plane.double(), K_SPEC)
     if name not in ("bf16", "cachegen", "cachegen-32"):
         with pytest.raises(CodecError, match="does not fit"):
-            codec.encode(plane, PlaneSpec(hot=uneven(2, 9)))
+            codec.encode(plane, PlaneSpec(widths=uneven(2, 9)))
 
 
 def test_refuses_bytes_that_do_not_fit(name: str) -> None:
@@ -255,3 +255,14 @@ def test_the_compiled_codec_takes_its_own_only(name: str) -> None:
 def test_unknown_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         get_codec(f"no-{name}")
+
+
+@pytest.mark.parametrize("recent", [0, 1, 40, 300])
+def test_recent_tokens_are_exact_in_every_codec(name: str, recent: int) -> None:
+    plane, codec = laplacian(300, 2, 16, torch.bfloat16), get_codec(name)
+    for spec in (K_SPEC, V_SPEC):
+        encoded = codec.encode(plane, spec, recent=recent)
+        assert encoded.anchor.numel() <= codec.anchor_bytes_max(encoded.shape, spec)
+        full = decode(codec, encoded, spec)
+        assert same_bits(full[300 - recent :], plane[300 - recent :])
+        assert (full - plane).float().norm() < 0.7 * plane.float().norm()

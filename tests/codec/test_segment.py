@@ -49,9 +49,9 @@ def test_a_wrong_block_is_refused_by_every_codec_and_changes_nothing(name):
     good = codec.encode(laplacian(96, 2, 8), K_SPEC)
     for ids in (torch.tensor([0, -1]), torch.tensor([0, 20])):
         with pytest.raises(CodecError, match="there are 20 blocks"):
-            ops.encode(pages, ids, 0, 96, codec, K_SPEC)
+            ops.encode(PagedSegment(pages, ids, 0, 96), codec, K_SPEC)
         with pytest.raises(CodecError, match="there are 20 blocks"):
-            ops.decode(pages, ids, 0, 96, codec, K_SPEC, good.anchor, good.residual)
+            ops.decode(PagedSegment(pages, ids, 0, 96), codec, K_SPEC, good.anchor, good.residual)
     assert (pages.values == 3).all()
 
 
@@ -60,5 +60,5 @@ def test_a_negative_skip_is_refused():
     before, codec = plane.clone(), get_codec("lynx")
     good = codec.encode(plane, K_SPEC)
     with pytest.raises(CodecError, match="skip"):
-        ops.decode(PagedPlane.of(plane), torch.tensor([0]), 0, 96, codec, K_SPEC, good.anchor, skip=-1)
+        ops.decode(PagedSegment.of(plane), codec, K_SPEC, good.anchor, skip=-1)
     assert same_bits(plane, before)

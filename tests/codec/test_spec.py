@@ -19,13 +19,13 @@ def test_defaults() -> None:
 
 
 def test_specs_are_frozen_and_hashed_by_content() -> None:
-    assert len({PlaneSpec(hot=uneven(2, 4)), PlaneSpec(hot=uneven(2, 4)), PlaneSpec()}) == 2
+    assert len({PlaneSpec(widths=uneven(2, 4)), PlaneSpec(widths=uneven(2, 4)), PlaneSpec()}) == 2
     with pytest.raises(FrozenInstanceError):
         K_SPEC.chunk = 64  # type: ignore[misc]
 
 
 def test_slice_takes_the_heads_of_a_rank() -> None:
-    assert PlaneSpec(hot=uneven(4, 6)).slice(slice(1, 2)).hot_count(0) == 6
+    assert PlaneSpec(widths=uneven(4, 6)).slice(slice(1, 2)).anchor_bits(0, 6) == 48
     assert K_SPEC.slice(slice(0, 1)) is K_SPEC
 
 
@@ -40,7 +40,7 @@ def test_slice_takes_the_heads_of_a_rank() -> None:
         {"alpha": float("nan")},
         {"alpha": float("inf")},
         {"alpha": "big"},
-        {"hot": [[1]]},
+        {"widths": [[1]]},
         {"kind": "q"},
     ],
 )

@@ -38,10 +38,10 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._layout, name)
 
-    def decode(self, plane: str, block_ids: Any, start: int, end: int, *what: Any, skip: int = 0) -> None:
+    def decode(self, plane: str, block_ids: Any, shape: Any, *what: Any, skip: int = 0) -> None:
         self.before()
-        self._layout.decode(plane, block_ids, start, end, *what, skip=skip)
-        self.writes.append((plane, start + skip, end - start - skip))
+        self._layout.decode(plane, block_ids, shape, *what, skip=skip)
+        self.writes.append((plane, shape.first_token + skip, shape.tokens - skip))
 
 
 class Lab:
@@ -114,11 +114,10 @@ class Lab:
 
         codec, ids = table.codec(codec_name), torch.tensor(block_ids)
         planes: dict[tuple[int, int], list[Any]] = {}
-        for plane, _, start, end in table.pieces(codec, tokens):
-            coded = codec.encode(
-                plane.layout.gather(plane.name, ids, start, end), plane.spec, first_token=start
-            )
-            shape = plane.shape(start, end)
+        for plane, _, shape in table.pieces(codec, tokens):
+            start, end = shape.first_token, shape.first_token + shape.tokens
+            source = plane.layout.gather(plane.name, ids, start, end)
+            coded = codec.encode(source, plane.spec, first_token=start, recent=shape.recent)
             values = (
                 codec.decode_full(shape, plane.spec, coded.anchor, coded.residual)
                 if full

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lynx_ascend.codec import HotChannels, save_hot_channels, servable_codecs
+from lynx_ascend.codec import Calibration, ChannelWidths, servable_codecs
+from lynx_ascend.codec.calibration import PlaneCalibration
 from lynx_ascend.errors import ConfigError, ProtocolError
 from lynx_ascend.stream.types import Kind, PieceKey
 from lynx_ascend.vllm.planes import TransferLimits
@@ -26,10 +27,10 @@ def test_pieces_cover_every_page_once(lab, codec, piece_kb):
     table = lab.table(lab.caches(), piece_kb=piece_kb)
     for tokens in LENGTHS:
         seen = {(p.layer, p.index): [] for p in table.planes}
-        for plane, key, start, end in table.pieces(table.codec(codec), tokens):
+        for plane, key, shape in table.pieces(table.codec(codec), tokens):
             assert table.find(key) is plane
-            assert (start, end) == (key.first_page * 256, min(tokens, (key.first_page + key.pages) * 256))
-            assert start < end
+            end = min(tokens, (key.first_page + key.pages) * 256)
+            assert (shape.first_token, shape.first_token + shape.tokens) == (key.first_page * 256, end)
             seen[key.layer, key.plane] += range(key.first_page, key.first_page + key.pages)
         assert all(pages == list(range(table.pages(tokens))) for pages in seen.values())
 
@@ -37,8 +38,8 @@ def test_pieces_cover_every_page_once(lab, codec, piece_kb):
 def test_pieces_are_about_as_large_as_asked(lab):
     table = lab.table(lab.caches(), piece_kb=40)
     codec = table.codec("lynx")
-    for plane, _, start, end in table.pieces(codec, 2048):
-        assert codec.anchor_bytes(plane.shape(start, end), plane.spec) <= 40_000
+    for plane, _, shape in table.pieces(codec, 2048):
+        assert codec.anchor_bytes(shape, plane.spec) <= 40_000
     assert len(list(table.pieces(codec, 2048))) < len(table.planes) * table.pages(2048)
 
 
@@ -46,10 +47,9 @@ def test_pieces_are_about_as_large_as_asked(lab):
 @pytest.mark.parametrize("tokens", LENGTHS)
 def test_planned_bytes_bound_what_is_encoded(lab, table, codec, tokens):
     coder, total = table.codec(codec), 0
-    for plane, _, start, end in table.pieces(coder, tokens):
-        coded = coder.encode(
-            lab.laplacian(end - start, plane.heads, plane.dim, plane.dtype), plane.spec, first_token=start
-        )
+    for plane, _, shape in table.pieces(coder, tokens):
+        values = lab.laplacian(shape.tokens, plane.heads, plane.dim, plane.dtype)
+        coded = coder.encode(values, plane.spec, first_token=shape.first_token, recent=shape.recent)
         total += coded.anchor.numel() + coded.residual.numel()
     assert total <= table.planned_bytes(coder, tokens) <= 2 * total + (1 << 20)
 
@@ -67,16 +67,22 @@ def test_the_hash_ignores_what_only_the_encoder_knows(lab):
     )
 
 
+def calibrated(path, layer, plane, shape=(2, 32), chunk=64):
+    """A calibration file for one plane, widths 1 to 8 in turns."""
+    widths = ChannelWidths(torch.arange(shape[0] * shape[1]).view(shape) % 8 + 1)
+    Calibration({(layer, plane): PlaneCalibration(chunk, 0.5, widths)}).save(path)
+    return str(path)
+
+
 def test_the_hash_changes_with_what_both_ends_must_share(lab, tmp_path):
-    mask = torch.zeros(2, 32, dtype=torch.bool)
-    mask[0, 3] = True
-    save_hot_channels(tmp_path / "hot.json", {(1, "k"): HotChannels(mask)})
     caches = lab.caches()
     renamed = {f"model.{name}": cache for name, cache in caches.items()}
+    files = [calibrated(tmp_path / f"{n}.yaml", 1, "k", chunk=chunk) for n, chunk in enumerate((32, 64))]
     hashes = [
         lab.table(caches).layout_hash(),
         lab.table(caches, sinks=5).layout_hash(),
-        lab.table(caches, hot_channels=str(tmp_path / "hot.json")).layout_hash(),
+        lab.table(caches, recent=5).layout_hash(),
+        *(lab.table(caches, calibration=file).layout_hash() for file in files),
         lab.table(renamed).layout_hash(),
         lab.table(lab.caches(layers=3)).layout_hash(),
         lab.table(lab.caches(heads=3)).layout_hash(),
@@ -87,20 +93,27 @@ def test_the_hash_changes_with_what_both_ends_must_share(lab, tmp_path):
     assert len(set(hashes)) == len(hashes)
 
 
-def test_hot_channels_reach_their_plane(lab, tmp_path):
-    mask = torch.zeros(2, 32, dtype=torch.bool)
-    mask[1, 7] = True
-    save_hot_channels(tmp_path / "hot.json", {(1, "v"): HotChannels(mask)})
-    table = lab.table(lab.caches(), hot_channels=str(tmp_path / "hot.json"))
-    assert [(p.layer, p.name) for p in table.planes if p.spec.hot is not None] == [(1, "v")]
-    assert table.planes[3].spec.hot == HotChannels(mask)
+def test_a_calibration_reaches_its_plane(lab, tmp_path):
+    table = lab.table(lab.caches(), calibration=calibrated(tmp_path / "some.yaml", 1, "v", chunk=128))
+    assert [(p.layer, p.name) for p in table.planes if p.spec.widths is not None] == [(1, "v")]
+    assert table.planes[3].spec.chunk == 128
+    assert table.planes[3].spec.token_scale
 
 
 @pytest.mark.parametrize("shape", [(3, 32), (2, 64)])
-def test_hot_channels_of_another_model_are_refused(lab, tmp_path, shape):
-    save_hot_channels(tmp_path / "hot.json", {(0, "k"): HotChannels(torch.ones(shape, dtype=torch.bool))})
+def test_the_calibration_of_another_model_is_refused(lab, tmp_path, shape):
+    file = calibrated(tmp_path / "some.yaml", 0, "k", shape)
     with pytest.raises(ConfigError, match="calibrate"):
-        lab.table(lab.caches(), hot_channels=str(tmp_path / "hot.json"))
+        lab.table(lab.caches(), calibration=file)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "recent"), [(600, [0, 0, 16]), (512, [0, 16]), (517, [0, 11, 5]), (300, [0, 16]), (7, [7])]
+)
+def test_the_last_tokens_of_a_prompt_are_recent(lab, tokens, recent):
+    table = lab.table(lab.caches(layers=1), piece_kb=1)
+    pieces = table.pieces(table.codec("lynx"), tokens)
+    assert [shape.recent for plane, _, shape in pieces if plane.index == 0] == recent
 
 
 def test_a_shared_cache_is_sent_once(lab):

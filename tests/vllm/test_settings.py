@@ -76,9 +76,9 @@ def test_a_wildcard_is_bound_but_never_announced(host):
 
 def test_values_are_converted():
     settings = read(
-        lease_s=5, allowed_hosts=["a", "b"], link_mbps=100, host="10.0.0.1", token="secret", hot_channels=None
+        lease_s=5, allowed_hosts=["a", "b"], link_mbps=100, host="10.0.0.1", token="secret", calibration=None
     )
     assert (settings.lease_s, settings.link_mbps) == (5.0, 100.0)
     assert isinstance(settings.lease_s, float)
     assert settings.allowed_hosts == ("a", "b")
-    assert settings.hot_channels is None
+    assert settings.calibration is None

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from lynx_ascend.codec import Codec, EncodedPlane, PlaneSpec, ops
+from lynx_ascend.codec import Codec, EncodedPlane, PlaneShape, PlaneSpec, ops
 from lynx_ascend.codec.pages import PagedPlane
+from lynx_ascend.codec.segment import PagedSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +43,16 @@ class LayerLayout:
         self._pages[plane].scatter(block_ids, start, values)
 
     def encode(
-        self, plane: str, block_ids: torch.Tensor, start: int, end: int, codec: Codec, spec: PlaneSpec
+        self, plane: str, block_ids: torch.Tensor, shape: PlaneShape, codec: Codec, spec: PlaneSpec
     ) -> EncodedPlane:
-        """Encode tokens [start, end) where they stand; the bytes are on the host."""
-        return ops.encode_to_host(self._pages[plane], block_ids, start, end, codec, spec)
+        """Encode the tokens of a segment where they stand; the bytes are on the host."""
+        return ops.encode_to_host(self._segment(plane, block_ids, shape), codec, spec)
 
     def decode(
         self,
         plane: str,
         block_ids: torch.Tensor,
-        start: int,
-        end: int,
+        shape: PlaneShape,
         codec: Codec,
         spec: PlaneSpec,
         anchor: torch.Tensor,
@@ -60,9 +60,13 @@ class LayerLayout:
         *,
         skip: int = 0,
     ) -> None:
-        """Decode tokens [start, end) into their places, the anchor alone if `residual` is None.
+        """Decode the tokens of a segment into their places, the anchor alone if `residual` is None.
 
         The first `skip` of them, and all others, keep their values. CodecError, and nothing written, if the bytes are
         no such segment.
         """
-        ops.decode(self._pages[plane], block_ids, start, end, codec, spec, anchor, residual, skip=skip)
+        ops.decode(self._segment(plane, block_ids, shape), codec, spec, anchor, residual, skip=skip)
+
+    def _segment(self, plane: str, block_ids: torch.Tensor, shape: PlaneShape) -> PagedSegment:
+        end = shape.first_token + shape.tokens
+        return PagedSegment(self._pages[plane], block_ids, shape.first_token, end, shape.recent)
