@@ -25,7 +25,13 @@ ENTRIES = {
     "demo": Entry(
         "lynx_ascend.demo.cli:app", "See it work: a real model, a long text, the codecs side by side.", "Try"
     ),
-    "bench": Entry("lynx_ascend.bench.cli:app", "Measure the codec on this machine.", "Try"),
+    "bench": Entry("lynx_ascend.bench.cli:app", "Measure the codec on this machine.", "Measure"),
+    "eval": Entry("lynx_ascend.eval.cli:app", "What a codec does to a model's answers.", "Measure"),
+    "calibrate": Entry(
+        "lynx_ascend.eval.cli:calibrate_app",
+        "Choose the codec's settings for a model, and say what it gains.",
+        "Models",
+    ),
 }
 
 

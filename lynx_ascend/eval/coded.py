@@ -38,11 +38,12 @@ def code(kv: Kv, codec: Codec, specs: Specs) -> CodedKv:
     full, early, anchor_bits, total_bits, count = [], [], 0.0, 0.0, 0
     for layer, name, plane in kv.planes():
         spec = specs(layer, name)
-        coded = codec.encode(plane, spec)
-        full.append((layer, name, codec.decode_full(coded.shape, spec, coded.anchor, coded.residual)))
+        chosen = codec.for_layer(layer, kv.layers)
+        coded = chosen.encode(plane, spec, recent=min(chosen.spec.recent, plane.shape[0]))
+        full.append((layer, name, chosen.decode_full(coded.shape, spec, coded.anchor, coded.residual)))
         if codec.drafts:
-            early.append((layer, name, codec.decode_anchor(coded.shape, spec, coded.anchor)))
-        anchor = 8 * _wire_bytes(codec, coded, spec)
+            early.append((layer, name, chosen.decode_anchor(coded.shape, spec, coded.anchor)))
+        anchor = 8 * _wire_bytes(chosen, coded, spec)
         anchor_bits, total_bits = anchor_bits + anchor, total_bits + anchor + 8 * coded.residual.numel()
         count += plane.numel()
     return CodedKv(Kv.of(full), Kv.of(early) if early else None, anchor_bits / count, total_bits / count)

@@ -86,7 +86,9 @@ class EvalModel:
 
     def __init__(self, name: str) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils.logging import disable_progress_bar
 
+        disable_progress_bar()  # the commands have their own
         self.name = name
         path = resolve_model(name)
         try:

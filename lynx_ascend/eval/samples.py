@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -36,9 +37,14 @@ def split_texts(split: Split) -> list[tuple[str, str]]:
     return essays()[0 if split == "calibration" else 1 :: 2]
 
 
-def own_texts(text: str) -> list[tuple[str, str]]:
-    """A user's own text as one entry."""
-    return [("text", text)]
+def split_own_text(path: Path) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """A user's own UTF-8 text: its first half to calibrate on, the second held out. Raises ConfigError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as UTF-8 text: {error}") from error
+    middle = len(text) // 2
+    return [(path.name, text[:middle])], [(path.name, text[middle:])]
 
 
 def samples(

@@ -1,7 +1,7 @@
 """How much each channel's error matters: the Fisher information of the next tokens with respect to the cached KV.
 
-To second order, an error e in the cache moves the next tokens' distributions by KL = sum of e' F e / 2, with F the Fisher
-information: the expected square of the gradient of the log-likelihood, over tokens drawn from the model itself. Only its
+To second order, an error e in the cache moves the next tokens' distributions by KL = e' F e / 2, with F the Fisher
+information: the expected square of the gradient of the log-likelihood, over tokens drawn from the model. Only its
 diagonal is kept. It knows of the attention weights, the later layers and the head at once, so K and V of all layers
 compare on one scale.
 """

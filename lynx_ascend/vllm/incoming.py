@@ -99,7 +99,7 @@ class IncomingPrompt:
         if not self._covered.isdisjoint(pages):
             raise ProtocolError(f"piece {key} came twice, or overlaps another")
         self._covered |= pages
-        self._tokens(key)  # refuses a piece behind the prompt
+        self._table.shape(key, self._order.handle.prompt_tokens)  # refuses a piece behind the prompt
         anchor = torch.from_numpy(payload)
         if not self._codec.progressive:
             self._write(key, anchor)
