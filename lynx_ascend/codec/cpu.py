@@ -20,6 +20,7 @@ from lynx_ascend.codec.pages import PagedPlane
 from lynx_ascend.codec.scales import fractions, sigmas, token_scales
 from lynx_ascend.codec.segment import PagedSegment
 from lynx_ascend.codec.spec import CodecSpec, PlaneSpec
+from lynx_ascend.codec.widths import ChannelWidths
 from lynx_ascend.errors import CodecError, ConfigError
 
 _HOST = torch.device("cpu")
@@ -99,11 +100,12 @@ def _memory(stream: Tensor) -> tuple[int, int]:
 
 
 def _place(module: Any, codec: Codec, segment: PagedSegment, spec: PlaneSpec) -> tuple[Any, ...]:
-    """How the plane is coded, where it stands, and the segment: first token, tokens and exact sinks."""
+    """How the plane is coded, where it stands, and the segment: first token, tokens, recent tokens and exact sinks."""
     shape = segment.shape
     coding = _coding(type(codec), codec.spec, spec, shape.heads, shape.dim)
-    sinks = codec.spec.sinks if shape.first_token == 0 and shape.tokens >= spec.chunk else 0
-    return coding, _pages(module, segment.pages, segment.block_ids), shape.first_token, shape.tokens, sinks
+    first = shape.first_token == 0 and shape.tokens - shape.recent >= spec.chunk
+    pages = _pages(module, segment.pages, segment.block_ids)
+    return coding, pages, shape.first_token, shape.tokens, shape.recent, codec.spec.sinks if first else 0
 
 
 def _pages(module: Any, pages: PagedPlane, block_ids: Tensor) -> Any:
@@ -128,13 +130,12 @@ def _pages(module: Any, pages: PagedPlane, block_ids: Tensor) -> Any:
 
 @lru_cache(maxsize=1024)
 def _coding(kind: type[Codec], common: CodecSpec, spec: PlaneSpec, heads: int, dim: int) -> Any:
-    hot = [[] if spec.hot is None else list(spec.hot.channels(head)) for head in range(heads)]
-    if spec.hot is not None and (spec.hot.heads, spec.hot.dim) != (heads, dim):
-        raise CodecError(f"{spec.hot} does not fit {heads} heads of {dim} channels")
+    channels = spec.widths or ChannelWidths.uniform(heads, dim)
+    if (channels.heads, channels.dim) != (heads, dim):
+        raise CodecError(f"{channels} does not fit {heads} heads of {dim} channels")
     return _module().Coding(
         _tables(float(spec.alpha)),
-        hot,
-        dim,
+        [list(channels.row(head)) for head in range(heads)],
         common.page,
         spec.chunk,
         spec.token_scale,
@@ -145,9 +146,11 @@ def _coding(kind: type[Codec], common: CodecSpec, spec: PlaneSpec, heads: int, d
 
 @lru_cache(maxsize=256)
 def _tables(alpha: float) -> Any:
+    values = companding(alpha, _HOST)
     return _module().Tables(
         alpha,
-        companding(alpha, _HOST).full.tolist(),
+        values.full.tolist(),
+        values.anchor.tolist(),
         thresholds(alpha).tolist(),
         sigmas(_HOST).tolist(),
         fractions(255, _HOST).tolist(),

@@ -9,16 +9,26 @@
 #include <algorithm>
 #include <cstring>
 
+#include "bitplanes-inl.h"
+#include "hwy/cache_control.h"
 #include "values-inl.h"
 
+#if HWY_TARGET != HWY_SCALAR  // never chosen: see kernels.cc
 HWY_BEFORE_NAMESPACE();
 namespace lynx {
 namespace HWY_NAMESPACE {
 
+// How the codes of a tile are known.
+enum class Known {
+  kNibbles,  // the upper four bits of all, two in a byte (see ReadNibbles)
+  kSome,     // as many bits as each channel's width
+  kAll,
+};
+
 // The value of an anchor's nibble (int32 lanes, 0..15) without its residual.
 template <class D>
-HWY_INLINE hn::Vec<D> AnchorValue(D d, const Tables& t, hn::Vec<hn::RebindToSigned<D>> nibble) {
-  const float* table = t.anchor_level.data();
+HWY_INLINE hn::Vec<D> NibbleValue(D d, const Tables& t, hn::Vec<hn::RebindToSigned<D>> nibble) {
+  const float* table = t.nibble_level.data();
 #if HWY_TARGET != HWY_SCALAR && !HWY_HAVE_SCALABLE
   if constexpr (hn::MaxLanes(D()) >= 16) {
     return hn::TableLookupLanes(hn::LoadU(d, table), hn::IndicesFromVec(d, nibble));
@@ -47,105 +57,127 @@ HWY_INLINE V Expand(V u, V sigma, V mu, V width, V base) {
   return hn::Add(hn::Mul(hn::Add(hn::Mul(u, sigma), mu), width), base);
 }
 
-// One row of codes: token j of the chunk and token j + C/2. `residual` holds codes in channel order, or is null.
-template <class D, class T, bool kFull>
-HWY_INLINE void DecodeVector(D d, const Tables& tables, const Parameters& p, const uint8_t* codes,
-                             const uint8_t* residual, size_t c, float first_scale, float second_scale,
-                             bool token_scale, T* first, T* second) {
-  const hn::RebindToSigned<D> di;
-  const hn::Rebind<uint8_t, D> du8;
-  const auto low_bits = hn::Set(di, 15);
-  const auto byte = hn::PromoteTo(di, hn::LoadU(du8, codes + c));
-  hn::Vec<D> u, v;
-  if constexpr (kFull) {
-    const auto more = hn::PromoteTo(di, hn::LoadU(du8, residual + c));
-    const auto first_code = hn::Or(hn::ShiftLeft<4>(hn::And(byte, low_bits)), hn::And(more, low_bits));
-    const auto second_code = hn::Or(hn::AndNot(low_bits, byte), hn::ShiftRight<4>(more));
-    u = hn::GatherIndex(d, tables.level.data(), first_code);
-    v = hn::GatherIndex(d, tables.level.data(), second_code);
-  } else {
-    u = AnchorValue(d, tables, hn::And(byte, low_bits));
-    v = AnchorValue(d, tables, hn::ShiftRight<4>(byte));
+// What the values of a vector of channels in a chunk have in common.
+template <class D, Known kKnown>
+class Decoder {
+  using DI = hn::RebindToSigned<D>;
+
+ public:
+  HWY_INLINE Decoder(D d, const Tile& tile, const Parameters& p, size_t c)
+      : tables_(*tile.tables),
+        sigma_(hn::LoadU(d, p.sigma + c)),
+        mu_(hn::LoadU(d, p.mu + c)),
+        width_(hn::LoadU(d, p.width + c)),
+        base_(hn::LoadU(d, p.base + c)) {
+    if constexpr (kKnown == Known::kSome) table_at_ = hn::LoadU(DI(), tile.channels->table_at.data() + c);
   }
-  const auto sigma = hn::LoadU(d, p.sigma + c), mu = hn::LoadU(d, p.mu + c);
-  const auto width = hn::LoadU(d, p.width + c), base = hn::LoadU(d, p.base + c);
-  u = Expand<D>(u, sigma, mu, width, base);
-  v = Expand<D>(v, sigma, mu, width, base);
-  if (token_scale) {
-    u = hn::Mul(u, hn::Set(d, first_scale));
-    v = hn::Mul(v, hn::Set(d, second_scale));
+
+  // Token t of a group, whose codes ReadCodes or ReadNibbles left at `codes` for these channels.
+  HWY_INLINE hn::Vec<D> operator()(D d, const uint8_t* codes, size_t stride, int t, const float* scales) const {
+    const DI di;
+    const hn::Rebind<uint8_t, D> du8;
+    const uint8_t* from = codes + (kKnown == Known::kNibbles ? t % 4 : t) * stride;
+    auto code = hn::PromoteTo(di, hn::LoadU(du8, from));
+    hn::Vec<D> u;
+    if constexpr (kKnown == Known::kNibbles) {
+      u = NibbleValue(d, tables_, t < 4 ? hn::And(code, hn::Set(di, 15)) : hn::ShiftRight<4>(code));
+    } else if constexpr (kKnown == Known::kSome) {
+      u = hn::GatherIndex(d, tables_.anchor_level.data(), hn::Add(code, table_at_));
+    } else {
+      u = hn::GatherIndex(d, tables_.level.data(), code);
+    }
+    u = Expand<D>(u, sigma_, mu_, width_, base_);
+    return scales == nullptr ? u : hn::Mul(u, hn::Set(d, scales[t]));
   }
-  WriteValues(d, u, first + c);
-  WriteValues(d, v, second + c);
+
+ private:
+  const Tables& tables_;
+  hn::Vec<D> sigma_, mu_, width_, base_;
+  hn::Vec<DI> table_at_;
+};
+
+// The values of eight tokens. `scales`: of the tokens, or null.
+template <class D, class T, Known kKnown>
+HWY_INLINE void DecodeGroup(D d, const Tile& tile, const Parameters& p, const uint8_t* codes, const float* scales,
+                            bool stream, void* const* rows) {
+  const size_t lanes = hn::Lanes(d), dim = tile.dim, stride = CodeStride(dim);
+  size_t c = 0;
+  for (; c + 2 * lanes <= dim; c += 2 * lanes) {
+    const Decoder<D, kKnown> first(d, tile, p, c), second(d, tile, p, c + lanes);
+    for (int t = 0; t < kGroup; ++t) {
+      const auto low = first(d, codes + c, stride, t, scales);
+      const auto high = second(d, codes + c + lanes, stride, t, scales);
+      WritePair(d, low, high, stream, static_cast<T*>(rows[t]) + c);
+    }
+  }
+  while (c < dim) {
+    c = std::min(c, dim - lanes);
+    const Decoder<D, kKnown> one(d, tile, p, c);
+    for (int t = 0; t < kGroup; ++t) {
+      WriteValues(d, one(d, codes + c, stride, t, scales), static_cast<T*>(rows[t]) + c);
+    }
+    c += lanes;
+  }
 }
 
-// Residual codes in channel order, for heads with hot channels. Without the residual a channel that is not hot gets the
-// code of its anchor's value alone: 3 above 0, else 0 above the anchor.
-inline void JoinResidual(const Channels& channels, const uint8_t* codes, const uint8_t* hot, const uint8_t* rest,
-                         size_t dim, uint8_t* to) {
-  if (rest == nullptr) {
-    const auto code = [](int nibble) { return nibble == 0 || nibble == 15 ? kBias + 3 : kBias; };
-    for (size_t c = 0; c < dim; ++c) to[c] = static_cast<uint8_t>(code(codes[c] & 15) | code(codes[c] >> 4) << 4);
-  } else {
-    for (int32_t channel : channels.rest) to[channel] = *rest++;
-  }
-  for (int32_t channel : channels.hot) to[channel] = *hot++;
-}
-
-template <class D, class T, bool kFull>
+template <class D, class T, Known kKnown>
 void DecodeRows(D d, const Tile& tile, const uint8_t* anchor, const uint8_t* residual, void* const* rows,
-                const float* base, float* chunk_parameters, uint8_t* joined) {
+                const float* base, float* chunk_parameters, bool stream, Scratch& scratch) {
   const hn::RebindToSigned<D> di;
   const hn::Rebind<uint8_t, D> du8;
   const Tables& tables = *tile.tables;
-  const size_t lanes = hn::Lanes(d), dim = tile.dim, hot = tile.Hot();
-  const int chunks = tile.Chunks(), half = tile.chunk / 2;
+  const Channels& channels = *tile.channels;
+  const size_t lanes = hn::Lanes(d), dim = tile.dim;
+  const int chunks = tile.Chunks();
   const uint8_t* mus = anchor + 4 * dim;
   const uint8_t* sigmas = mus + chunks * dim;
-  const uint8_t* codes = anchor + tile.HeaderBytes();
-  const uint8_t* scales = codes - tile.tokens;
-  const uint8_t* hot_codes = codes + static_cast<size_t>(tile.tokens) / 2 * dim;
+  const uint8_t* front = anchor + tile.HeaderBytes();
+  const uint8_t* token_codes = front - tile.tokens;
+  const uint8_t* const front_end = anchor + tile.AnchorBytes();
+  const uint8_t* const rest_end = residual == nullptr ? nullptr : residual + tile.ResidualBytes();
   float* mu = chunk_parameters;
   float* sigma = mu + dim;
   const Parameters parameters{mu, sigma, base, base + dim};
-  const auto next = [&](size_t c) { return c + lanes >= dim ? dim : std::min(c + lanes, dim - lanes); };
-  for (int n = 0; n < chunks; ++n) {
-    for (size_t c = 0; c < dim; c = next(c)) {
-      const auto mu_code = hn::PromoteTo(di, hn::LoadU(du8, mus + n * dim + c));
-      const auto sigma_code = hn::PromoteTo(di, hn::LoadU(du8, sigmas + n * dim + c));
-      hn::StoreU(hn::GatherIndex(d, tables.fraction.data(), mu_code), d, mu + c);
-      hn::StoreU(hn::GatherIndex(d, tables.sigma.data(), sigma_code), d, sigma + c);
-    }
-    for (int j = 0; j < half; ++j, codes += dim) {
-      const int t = n * tile.chunk + j;
-      T* first = static_cast<T*>(rows[t]);
-      T* second = static_cast<T*>(rows[t + half]);
-      float first_scale = 1, second_scale = 1;
-      if (tile.token_scale) {
-        first_scale = tables.token_scale[scales[t]];
-        second_scale = tables.token_scale[scales[t + half]];
-      }
-      const uint8_t* more = residual;
-      if (hot) {
-        JoinResidual(*tile.channels, codes, hot_codes, residual, dim, joined);
-        hot_codes += hot;
-        more = joined;
-      }
-      if (residual) residual += dim - hot;
-      for (size_t c = 0; c < dim; c = next(c)) {
-        DecodeVector<D, T, kFull>(d, tables, parameters, codes, more, c, first_scale, second_scale,
-                                  tile.token_scale, first, second);
+  uint8_t* const codes = scratch.codes.data();
+  for (int t = 0; t < tile.tokens; t += kGroup, front += channels.bits) {
+    if (t % tile.chunk == 0) {
+      const size_t n = static_cast<size_t>(t) / tile.chunk;
+      for (size_t c = 0; c < dim; c = NextStart(c, lanes, dim)) {
+        const auto mu_code = hn::PromoteTo(di, hn::LoadU(du8, mus + n * dim + c));
+        const auto sigma_code = hn::PromoteTo(di, hn::LoadU(du8, sigmas + n * dim + c));
+        hn::StoreU(hn::GatherIndex(d, tables.fraction.data(), mu_code), d, mu + c);
+        hn::StoreU(hn::GatherIndex(d, tables.sigma.data(), sigma_code), d, sigma + c);
       }
     }
+    const uint8_t* planes[kCodeBits];
+    JoinRows(channels, {front, front_end}, {residual, rest_end}, scratch.planes.data(), planes);
+    if constexpr (kKnown == Known::kNibbles) {
+      ReadNibbles(dim, planes, codes);
+    } else {
+      ReadCodes(dim, planes, codes);
+    }
+    if (residual != nullptr) residual += kCodeBits * dim - channels.bits;
+    float scales[kGroup];
+    if (tile.token_scale) {
+      for (int i = 0; i < kGroup; ++i) scales[i] = tables.token_scale[token_codes[t + i]];
+    }
+    DecodeGroup<D, T, kKnown>(d, tile, parameters, codes, tile.token_scale ? scales : nullptr, stream, rows + t);
   }
+}
+
+// Whether whole lines of memory are written at once, so that they need not be read first.
+template <class D, class T>
+bool Streams(D d, const Tile& tile, void* const* rows) {
+  const size_t pair = 2 * hn::Lanes(d) * sizeof(T);
+  if (pair % kLine || tile.dim * sizeof(T) % pair) return false;
+  return std::all_of(rows, rows + tile.tokens, [](void* row) { return reinterpret_cast<uintptr_t>(row) % kLine == 0; });
 }
 
 template <class D, class T>
 void DecodeWith(D d, const Tile& tile, const uint8_t* anchor, const uint8_t* residual, void* const* rows,
-                Scratch& scratch) {
+                bool stream, Scratch& scratch) {
   const size_t dim = tile.dim;
   scratch.parameters.resize(4 * dim);
-  scratch.codes.resize(dim);
   float* base = scratch.parameters.data();
   const hn::CappedTag<float, 1> single;
   const hn::Rebind<uint16_t, decltype(single)> du16;
@@ -156,39 +188,44 @@ void DecodeWith(D d, const Tile& tile, const uint8_t* anchor, const uint8_t* res
     base[i] = hn::GetLane(hn::PromoteTo(single, hn::BitCast(dh, hn::Set(du16, bits))));
   }
   float* chunk_parameters = base + 2 * dim;
-  if (residual || tile.Hot()) {
-    DecodeRows<D, T, true>(d, tile, anchor, residual, rows, base, chunk_parameters, scratch.codes.data());
-  } else {
-    DecodeRows<D, T, false>(d, tile, anchor, residual, rows, base, chunk_parameters, scratch.codes.data());
-  }
+  scratch.codes.resize(kGroup * CodeStride(dim));
+  scratch.planes.resize(PlaneScratch(dim));
+  if (residual == nullptr) std::fill(scratch.planes.begin(), scratch.planes.end(), uint8_t{0});  // unknown rows
+  stream = stream && Streams<D, T>(d, tile, rows);
+  const auto decode = residual != nullptr       ? DecodeRows<D, T, Known::kAll>
+                      : tile.channels->plain ? DecodeRows<D, T, Known::kNibbles>
+                                             : DecodeRows<D, T, Known::kSome>;
+  decode(d, tile, anchor, residual, rows, base, chunk_parameters, stream, scratch);
+  if (stream) hwy::FlushStream();
 }
 
 template <class T>
 void DecodeTyped(const Tile& tile, const uint8_t* anchor, const uint8_t* residual, void* const* rows,
-                 Scratch& scratch) {
+                 bool stream, Scratch& scratch) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> single;
   if (static_cast<size_t>(tile.dim) >= hn::Lanes(d)) {
-    DecodeWith<decltype(d), T>(d, tile, anchor, residual, rows, scratch);
+    DecodeWith<decltype(d), T>(d, tile, anchor, residual, rows, stream, scratch);
   } else {
-    DecodeWith<decltype(single), T>(single, tile, anchor, residual, rows, scratch);
+    DecodeWith<decltype(single), T>(single, tile, anchor, residual, rows, stream, scratch);
   }
 }
 
 void DecodeAny(const Tile& tile, const uint8_t* anchor, const uint8_t* residual, void* const* rows,
-               Scratch& scratch) {
+               bool stream, Scratch& scratch) {
   switch (tile.dtype) {
     case Dtype::kBfloat16:
-      return DecodeTyped<Bfloat16>(tile, anchor, residual, rows, scratch);
+      return DecodeTyped<Bfloat16>(tile, anchor, residual, rows, stream, scratch);
     case Dtype::kFloat16:
-      return DecodeTyped<Float16>(tile, anchor, residual, rows, scratch);
+      return DecodeTyped<Float16>(tile, anchor, residual, rows, stream, scratch);
     default:
-      return DecodeTyped<float>(tile, anchor, residual, rows, scratch);
+      return DecodeTyped<float>(tile, anchor, residual, rows, stream, scratch);
   }
 }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace lynx
 HWY_AFTER_NAMESPACE();
+#endif
 
 #endif  // include guard

@@ -10,9 +10,11 @@
 #include <cstring>
 #include <limits>
 
+#include "bitplanes-inl.h"
 #include "hwy/cache_control.h"
 #include "values-inl.h"
 
+#if HWY_TARGET != HWY_SCALAR  // never chosen: see kernels.cc
 HWY_BEFORE_NAMESPACE();
 namespace lynx {
 namespace HWY_NAMESPACE {
@@ -203,42 +205,37 @@ HWY_NOINLINE V Mean(D d, const float* x, int chunk, V base, V width, float* sums
   return hn::Div(hn::Load(d, sums), hn::Set(d, static_cast<float>(chunk)));
 }
 
-// The two nibbles of every code of a chunk, token j and token j + C/2 in one byte. Meanwhile memory fetches, `offset`
-// bytes from their start, the rows `next` that come later, unless that is null.
+// The code byte of every value of a chunk, token by token `stride` bytes apart. Meanwhile memory fetches, `offset` bytes
+// from their start, the rows `next` that come later, unless that is null.
 template <class D, class Coder>
-HWY_INLINE void EncodeChunk(D d, const Coder& coder, const float* x, int half, size_t dim, uint8_t* upper,
-                            uint8_t* lower, const void* const* next, size_t offset) {
-  const hn::RebindToSigned<D> di;
+HWY_INLINE void EncodeChunk(D d, const Coder& coder, const float* x, int chunk, size_t stride, uint8_t* codes,
+                            const void* const* next, size_t offset) {
   const hn::RebindToUnsigned<D> du;
   const hn::Rebind<uint8_t, D> du8;
   const size_t lanes = hn::Lanes(d);
-  const auto nibble = hn::Set(di, 15), above = hn::Set(di, 0xF0);
-  for (int j = 0; j < half; ++j, x += lanes, upper += dim, lower += dim) {
+  for (int t = 0; t < chunk; t += 2, x += 2 * lanes, codes += 2 * stride) {  // two, for their chains overlap
     if (next != nullptr) {
-      hwy::Prefetch(static_cast<const uint8_t*>(next[2 * j]) + offset);
-      hwy::Prefetch(static_cast<const uint8_t*>(next[2 * j + 1]) + offset);
+      hwy::Prefetch(static_cast<const uint8_t*>(next[t]) + offset);
+      hwy::Prefetch(static_cast<const uint8_t*>(next[t + 1]) + offset);
     }
     const auto a = coder(d, hn::Load(d, x));
-    const auto b = coder(d, hn::Load(d, x + half * lanes));
-    const auto anchor = hn::Or(hn::And(hn::ShiftRight<4>(a), nibble), hn::And(b, above));
-    const auto residual = hn::Or(hn::And(a, nibble), hn::And(hn::ShiftLeft<4>(b), above));
-    hn::StoreU(hn::TruncateTo(du8, hn::BitCast(du, anchor)), du8, upper);
-    hn::StoreU(hn::TruncateTo(du8, hn::BitCast(du, residual)), du8, lower);
+    const auto b = coder(d, hn::Load(d, x + lanes));
+    hn::StoreU(hn::TruncateTo(du8, hn::BitCast(du, a)), du8, codes);
+    hn::StoreU(hn::TruncateTo(du8, hn::BitCast(du, b)), du8, codes + stride);
   }
 }
 
 template <class D, class T, bool kFast>
 bool EncodeColumn(D d, const Tile& tile, const void* const* rows, const void* const* next, size_t channel,
-                  const float* scales, uint8_t* anchor, uint8_t* codes, uint8_t* residual, float* values) {
-  constexpr size_t kLine = 64;
+                  const float* scales, uint8_t* anchor, uint8_t* codes, float* values) {
   const hn::RebindToSigned<D> di;
   const hn::Rebind<uint8_t, D> du8;
   const hn::Rebind<uint16_t, D> du16;
   using V = hn::Vec<D>;
   const Tables& tables = *tile.tables;
   const size_t lanes = hn::Lanes(d);
-  const size_t dim = tile.dim;
-  const int chunks = tile.Chunks(), chunk = tile.chunk, half = chunk / 2;
+  const size_t dim = tile.dim, stride = CodeStride(dim);
+  const int chunks = tile.Chunks(), chunk = tile.chunk;
   float* lows = values + tile.tokens * lanes;
   float* highs = lows + chunks * lanes;
   float* sums = highs + chunks * lanes;
@@ -289,14 +286,14 @@ bool EncodeColumn(D d, const Tile& tile, const void* const* rows, const void* co
     hn::StoreU(hn::DemoteTo(du8, mu_code), du8, mus + n * dim);
     hn::StoreU(hn::DemoteTo(du8, sigma_code), du8, sigmas + n * dim);
     const Scales<V> parameters{base, width, mu, sigma};
-    const size_t at = static_cast<size_t>(n) * half * dim + channel;
+    uint8_t* const to = codes + static_cast<size_t>(n) * chunk * stride + channel;
     const size_t offset = channel * sizeof(T);
     const void* const* later = next == nullptr || offset % kLine >= lanes * sizeof(T) ? nullptr : next + n * chunk;
     if (HWY_LIKELY(tables.fitted)) {
-      EncodeChunk(d, QuickCodes<D>(d, tables, parameters), x, half, dim, codes + at, residual + at, later, offset);
+      EncodeChunk(d, QuickCodes<D>(d, tables, parameters), x, chunk, stride, to, later, offset);
     } else {
       const auto exact = [&](D tag, V value) HWY_ATTR { return ExactCodes(tag, tables, parameters, value); };
-      EncodeChunk(d, exact, x, half, dim, codes + at, residual + at, later, offset);
+      EncodeChunk(d, exact, x, chunk, stride, to, later, offset);
     }
   }
   return true;
@@ -304,10 +301,10 @@ bool EncodeColumn(D d, const Tile& tile, const void* const* rows, const void* co
 
 template <class D, class T, bool kFast>
 bool EncodeColumns(D d, const Tile& tile, const void* const* rows, const void* const* next, const float* scales,
-                   uint8_t* anchor, uint8_t* codes, uint8_t* residual, float* values) {
+                   uint8_t* anchor, uint8_t* codes, float* values) {
   const size_t lanes = hn::Lanes(d), dim = tile.dim;
   for (size_t channel = 0;;) {
-    if (!EncodeColumn<D, T, kFast>(d, tile, rows, next, channel, scales, anchor, codes, residual, values)) {
+    if (!EncodeColumn<D, T, kFast>(d, tile, rows, next, channel, scales, anchor, codes, values)) {
       return false;
     }
     if (channel + lanes >= dim) return true;
@@ -318,52 +315,44 @@ bool EncodeColumns(D d, const Tile& tile, const void* const* rows, const void* c
 
 template <class T, bool kFast>
 bool EncodeRows(const Tile& tile, const void* const* rows, const void* const* next, const float* scales,
-                uint8_t* anchor, uint8_t* codes, uint8_t* residual, float* values) {
+                uint8_t* anchor, uint8_t* codes, float* values) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> single;
   if (static_cast<size_t>(tile.dim) >= hn::Lanes(d)) {
-    return EncodeColumns<decltype(d), T, kFast>(d, tile, rows, next, scales, anchor, codes, residual, values);
+    return EncodeColumns<decltype(d), T, kFast>(d, tile, rows, next, scales, anchor, codes, values);
   }
-  return EncodeColumns<decltype(single), T, kFast>(single, tile, rows, next, scales, anchor, codes, residual, values);
+  return EncodeColumns<decltype(single), T, kFast>(single, tile, rows, next, scales, anchor, codes, values);
 }
 
 template <class T>
 bool EncodeTyped(const Tile& tile, const void* const* rows, const void* const* next, uint8_t* anchor,
                  uint8_t* residual, Scratch& scratch) {
   const hn::ScalableTag<float> d;
-  const size_t lanes = hn::Lanes(d), tokens = tile.tokens, dim = tile.dim, hot = tile.Hot();
+  const size_t lanes = hn::Lanes(d), tokens = tile.tokens, dim = tile.dim;
   scratch.values.resize(tokens * lanes * 2 + 2 * tile.Chunks() * lanes + 64);
   scratch.parameters.resize(3 * tokens);
+  scratch.codes.resize(tokens * CodeStride(dim));
+  scratch.planes.resize(PlaneScratch(dim));
   float* values = Aligned(scratch.values.data());
   float* scales = scratch.parameters.data();
   int32_t* row_bits = reinterpret_cast<int32_t*>(scales + 2 * tokens);
 
   const Survey survey = LookAtRows<T>(tile, rows, row_bits);
   if (!survey.fits) return false;
-  uint8_t* codes = anchor + tile.HeaderBytes();
+  uint8_t* const planes = anchor + tile.HeaderBytes();
   if (tile.token_scale) {
     for (size_t t = 0; t < tokens; ++t) {
       const int code = TokenScaleCode(*tile.tables, row_bits[t]);
-      codes[t - tokens] = static_cast<uint8_t>(code);
+      planes[t - tokens] = static_cast<uint8_t>(code);
       scales[2 * t] = tile.tables->token_scale[code];
       scales[2 * t + 1] = 1.0f / scales[2 * t];
     }
   }
-  // Residual codes that are to be reordered or dropped are written elsewhere first.
-  const bool aside = hot > 0 || !tile.has_residual;
-  if (aside) scratch.codes.resize(tokens / 2 * dim);
-  uint8_t* lower = aside ? scratch.codes.data() : residual;
-  const bool done = survey.fast ? EncodeRows<T, true>(tile, rows, next, scales, anchor, codes, lower, values)
-                                : EncodeRows<T, false>(tile, rows, next, scales, anchor, codes, lower, values);
+  uint8_t* const codes = scratch.codes.data();
+  const bool done = survey.fast ? EncodeRows<T, true>(tile, rows, next, scales, anchor, codes, values)
+                                : EncodeRows<T, false>(tile, rows, next, scales, anchor, codes, values);
   if (!done) return false;
-  if (!aside) return true;
-  uint8_t* to_hot = codes + tokens / 2 * dim;
-  for (size_t j = 0; j < tokens / 2; ++j, lower += dim) {
-    for (int32_t channel : tile.channels->hot) *to_hot++ = lower[channel];
-    if (tile.has_residual) {
-      for (int32_t channel : tile.channels->rest) *residual++ = lower[channel];
-    }
-  }
+  WritePlanes(*tile.channels, codes, tokens, planes, tile.has_residual ? residual : nullptr, scratch.planes.data());
   return true;
 }
 
@@ -382,5 +371,6 @@ bool EncodeAny(const Tile& tile, const void* const* rows, const void* const* nex
 }  // namespace HWY_NAMESPACE
 }  // namespace lynx
 HWY_AFTER_NAMESPACE();
+#endif
 
 #endif  // include guard

@@ -7,6 +7,18 @@
 #include "decode-inl.h"
 #include "encode-inl.h"
 
+#if HWY_TARGET == HWY_SCALAR
+// The compiler's baseline on x86, which Usable() refuses: nothing to compile for it.
+HWY_BEFORE_NAMESPACE();
+namespace lynx {
+namespace HWY_NAMESPACE {
+bool EncodeAny(const Tile&, const void* const*, const void* const*, uint8_t*, uint8_t*, Scratch&) { return false; }
+void DecodeAny(const Tile&, const uint8_t*, const uint8_t*, void* const*, bool, Scratch&) {}
+}  // namespace HWY_NAMESPACE
+}  // namespace lynx
+HWY_AFTER_NAMESPACE();
+#endif
+
 #if HWY_ONCE
 #include <cstring>
 
@@ -20,9 +32,9 @@ bool EncodeTile(const Tile& tile, const void* const* rows, const void* const* ne
   return HWY_DYNAMIC_DISPATCH(EncodeAny)(tile, rows, next, anchor, residual, scratch);
 }
 
-void DecodeTile(const Tile& tile, const uint8_t* anchor, const uint8_t* residual, void* const* rows,
+void DecodeTile(const Tile& tile, const uint8_t* anchor, const uint8_t* residual, void* const* rows, bool stream,
                 Scratch& scratch) {
-  HWY_DYNAMIC_DISPATCH(DecodeAny)(tile, anchor, residual, rows, scratch);
+  HWY_DYNAMIC_DISPATCH(DecodeAny)(tile, anchor, residual, rows, stream, scratch);
 }
 
 namespace {

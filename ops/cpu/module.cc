@@ -20,21 +20,13 @@ T* Pointer(uintptr_t address) {
   return reinterpret_cast<T*>(address);
 }
 
-lynx::Coding MakeCoding(std::shared_ptr<lynx::Tables> tables, const std::vector<std::vector<int32_t>>& hot, int dim,
-                        int page, int chunk, bool token_scale, bool mean, bool has_residual) {
+lynx::Coding MakeCoding(std::shared_ptr<lynx::Tables> tables, const std::vector<std::vector<uint8_t>>& widths, int page,
+                        int chunk, bool token_scale, bool mean, bool has_residual) {
+  const int dim = widths.empty() ? 0 : static_cast<int>(widths[0].size());
   lynx::Coding coding{std::move(tables), {}, dim, page, chunk, token_scale, mean, has_residual};
-  for (const auto& channels : hot) {
-    lynx::Channels head{channels, {}};
-    size_t next = 0;
-    for (int32_t c = 0; c < dim; ++c) {
-      if (next < channels.size() && channels[next] == c) {
-        ++next;
-      } else {
-        head.rest.push_back(c);
-      }
-    }
-    if (next != channels.size()) throw std::invalid_argument("hot channels must ascend below dim");
-    coding.heads.push_back(std::move(head));
+  for (const auto& head : widths) {
+    if (head.size() != widths[0].size()) throw std::invalid_argument("heads have the same number of channels");
+    coding.heads.emplace_back(head);
   }
   return coding;
 }
@@ -61,12 +53,12 @@ NB_MODULE(_cpu, m) {
 
   nb::class_<lynx::Tables>(m, "Tables")
       .def(nb::init<double, const std::vector<float>&, const std::vector<float>&, const std::vector<float>&,
-                    const std::vector<float>&, const std::vector<float>&>(),
-           "alpha"_a, "full"_a, "thresholds"_a, "sigmas"_a, "fractions"_a, "token_scales"_a)
+                    const std::vector<float>&, const std::vector<float>&, const std::vector<float>&>(),
+           "alpha"_a, "full"_a, "anchor"_a, "thresholds"_a, "sigmas"_a, "fractions"_a, "token_scales"_a)
       .def_ro("fitted", &lynx::Tables::fitted)
       .def_ro("doubt", &lynx::Tables::doubt);
   nb::class_<lynx::Coding>(m, "Coding")
-      .def(nb::new_(&MakeCoding), "tables"_a, "hot"_a, "dim"_a, "page"_a, "chunk"_a, "token_scale"_a,
+      .def(nb::new_(&MakeCoding), "tables"_a, "widths"_a, "page"_a, "chunk"_a, "token_scale"_a,
            "mean"_a, "has_residual"_a);
   nb::class_<lynx::Pages>(m, "Pages")
       .def(nb::new_(&MakePages), "data"_a, "dtype"_a, "table"_a, "table_size"_a, "blocks"_a, "block_size"_a,
@@ -74,23 +66,23 @@ NB_MODULE(_cpu, m) {
 
   m.def(
       "encode",
-      [](const lynx::Coding& coding, const lynx::Pages& pages, int64_t start, int64_t tokens, int64_t sinks,
-         uintptr_t anchor, size_t anchor_size, uintptr_t residual, size_t residual_size, int threads) {
-        return lynx::EncodeSegment(coding, pages, {start, tokens, sinks}, Pointer<uint8_t>(anchor), anchor_size,
-                                   Pointer<uint8_t>(residual), residual_size, threads);
+      [](const lynx::Coding& coding, const lynx::Pages& pages, int64_t start, int64_t tokens, int64_t recent,
+         int64_t sinks, uintptr_t anchor, size_t anchor_size, uintptr_t residual, size_t residual_size, int threads) {
+        return lynx::EncodeSegment(coding, pages, {start, tokens, recent, sinks}, Pointer<uint8_t>(anchor),
+                                   anchor_size, Pointer<uint8_t>(residual), residual_size, threads);
       },
-      "coding"_a, "pages"_a, "start"_a, "tokens"_a, "sinks"_a, "anchor"_a, "anchor_size"_a, "residual"_a,
-      "residual_size"_a, "threads"_a, nb::call_guard<nb::gil_scoped_release>());
+      "coding"_a, "pages"_a, "start"_a, "tokens"_a, "recent"_a, "sinks"_a, "anchor"_a, "anchor_size"_a,
+      "residual"_a, "residual_size"_a, "threads"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "decode",
-      [](const lynx::Coding& coding, const lynx::Pages& pages, int64_t start, int64_t tokens, int64_t sinks,
-         int64_t skip, uintptr_t anchor, size_t anchor_size, uintptr_t residual, size_t residual_size, bool full,
-         int threads) {
+      [](const lynx::Coding& coding, const lynx::Pages& pages, int64_t start, int64_t tokens, int64_t recent,
+         int64_t sinks, int64_t skip, uintptr_t anchor, size_t anchor_size, uintptr_t residual, size_t residual_size,
+         bool full, int threads) {
         static const uint8_t none = 0;  // a residual of no bytes has no address
         const uint8_t* rest = residual ? Pointer<const uint8_t>(residual) : &none;
-        return lynx::DecodeSegment(coding, pages, {start, tokens, sinks}, skip, Pointer<const uint8_t>(anchor),
+        return lynx::DecodeSegment(coding, pages, {start, tokens, recent, sinks}, skip, Pointer<const uint8_t>(anchor),
                                    anchor_size, full ? rest : nullptr, residual_size, threads);
       },
-      "coding"_a, "pages"_a, "start"_a, "tokens"_a, "sinks"_a, "skip"_a, "anchor"_a, "anchor_size"_a, "residual"_a,
-      "residual_size"_a, "full"_a, "threads"_a, nb::call_guard<nb::gil_scoped_release>());
+      "coding"_a, "pages"_a, "start"_a, "tokens"_a, "recent"_a, "sinks"_a, "skip"_a, "anchor"_a, "anchor_size"_a,
+      "residual"_a, "residual_size"_a, "full"_a, "threads"_a, nb::call_guard<nb::gil_scoped_release>());
 }

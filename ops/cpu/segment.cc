@@ -21,7 +21,7 @@ class Layout {
  public:
   Layout(const Coding& coding, const Segment& segment, Dtype dtype)
       : coding_(coding), segment_(segment), dtype_(dtype) {
-    coded = segment.tokens / coding.chunk * coding.chunk;
+    coded = (segment.tokens - segment.recent) / coding.chunk * coding.chunk;
     pages = (segment.tokens + coding.page - 1) / coding.page;
     tiles = (coded + coding.page - 1) / coding.page;
     flags = (pages + 63) / 64 * 64;
@@ -159,13 +159,17 @@ class Rows {
 // Nothing is read or written before this: what the kernels index with is in range from here on, whoever filled the table.
 void Check(const Coding& coding, const Pages& pages, const Segment& segment) {
   if (coding.heads.empty() || coding.dim < 1) throw std::invalid_argument("a plane needs heads and channels");
-  if (coding.chunk < 2 || coding.chunk % 2 || coding.page < coding.chunk || coding.page % coding.chunk) {
-    throw std::invalid_argument("chunks are even and divide the page");
+  if (coding.chunk < kGroup || coding.chunk % kGroup || coding.page < coding.chunk || coding.page % coding.chunk) {
+    throw std::invalid_argument("chunks are multiples of 8 and divide the page");
   }
   if (segment.start < 0 || segment.tokens < 1 || pages.block_size < 1) {
     throw std::invalid_argument("a segment needs tokens and blocks");
   }
-  if (segment.sinks < 0 || segment.sinks >= coding.chunk || (segment.sinks && segment.tokens < coding.chunk)) {
+  if (segment.recent < 0 || segment.recent > segment.tokens) {
+    throw std::invalid_argument("recent tokens are some of the segment's");
+  }
+  if (segment.sinks < 0 || segment.sinks >= coding.chunk ||
+      (segment.sinks && segment.tokens - segment.recent < coding.chunk)) {
     throw std::invalid_argument("sinks stand in the first chunk");
   }
   if (segment.tokens > std::numeric_limits<int64_t>::max() - segment.start) {
@@ -314,7 +318,7 @@ bool DecodeSegment(const Coding& coding, const Pages& pages, const Segment& segm
     }
     DecodeTile(tile, anchor + layout.AnchorAt(head, page),
                residual == nullptr ? nullptr : residual + layout.ResidualAt(head, page), worker.rows.data(),
-               worker.scratch);
+               rows.Direct(), worker.scratch);
     if (rows.Direct()) return;
     for (int64_t t = dropped; t < tile.tokens; ++t) {
       rows.Write(head, first + t, worker.rows[t]);

@@ -38,10 +38,12 @@ struct Coding {
   bool has_residual;
 };
 
-// Tokens [start, start + tokens) of a sequence; its first `sinks` and what fills no chunk are exact rows.
+// Tokens [start, start + tokens) of a sequence; its first `sinks`, its last `recent` and what before those fills no
+// chunk are exact rows.
 struct Segment {
   int64_t start;
   int64_t tokens;
+  int64_t recent;
   int64_t sinks;
 };
 

@@ -19,13 +19,13 @@ void Fill(std::array<float, N>& to, const std::vector<float>& from) {
 
 }  // namespace
 
-Tables::Tables(double alpha, const std::vector<float>& full, const std::vector<float>& thresholds,
-               const std::vector<float>& sigmas, const std::vector<float>& fractions,
-               const std::vector<float>& token_scales) {
+Tables::Tables(double alpha, const std::vector<float>& full, const std::vector<float>& anchor,
+               const std::vector<float>& thresholds, const std::vector<float>& sigmas,
+               const std::vector<float>& fractions, const std::vector<float>& token_scales) {
   if (thresholds.size() != kLevels) throw std::invalid_argument("a table has the wrong length");
   Fill(level, full);
-  // The residual in the middle of its range; above the smallest anchor 3 more.
-  for (int i = 0; i < 16; ++i) anchor_level[i] = level[16 * i + kBias + (i == 0 || i == 15 ? 3 : 0)];
+  Fill(anchor_level, anchor);
+  for (int i = 0; i < 16; ++i) nibble_level[i] = anchor_level[256 * 4 + 16 * i];
   Fill(sigma, sigmas);
   Fill(fraction, fractions);
   Fill(token_scale, token_scales);

@@ -13,15 +13,17 @@ constexpr int kBias = 7;  // a code byte is magnitude + 7
 
 class Tables {
  public:
-  // full[256]: value of every code byte. thresholds[112]: ascending bounds between magnitudes. sigmas, fractions,
+  // full[256]: value of every code byte. anchor[9 * 256]: at 256 * width + code, of a code of which the `width` highest
+  // bits are known, the others being 0. thresholds[112]: ascending bounds between magnitudes. sigmas, fractions,
   // token_scales: 256 values each. Throws std::invalid_argument on other lengths.
-  Tables(double alpha, const std::vector<float>& full, const std::vector<float>& thresholds,
-         const std::vector<float>& sigmas, const std::vector<float>& fractions,
+  Tables(double alpha, const std::vector<float>& full, const std::vector<float>& anchor,
+         const std::vector<float>& thresholds, const std::vector<float>& sigmas, const std::vector<float>& fractions,
          const std::vector<float>& token_scales);
 
-  // The value of every code byte, and of every anchor nibble without its residual.
+  // As given; and the values of the 16 codes of width 4.
   alignas(64) std::array<float, 256> level;
-  alignas(64) std::array<float, 16> anchor_level;
+  alignas(64) std::array<float, 9 * 256> anchor_level;
+  alignas(64) std::array<float, 16> nibble_level;
   alignas(64) std::array<float, 256> sigma;
   alignas(64) std::array<float, 256> fraction;
   alignas(64) std::array<float, 256> token_scale;

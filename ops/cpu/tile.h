@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "channels.h"
 #include "tables.h"
 
 namespace lynx {
@@ -12,12 +13,6 @@ namespace lynx {
 enum class Dtype : int { kBfloat16 = 0, kFloat16 = 1, kFloat32 = 2 };
 
 inline size_t ItemSize(Dtype dtype) { return dtype == Dtype::kFloat32 ? 4 : 2; }
-
-// Hot channels of one head and the others, ascending.
-struct Channels {
-  std::vector<int32_t> hot;
-  std::vector<int32_t> rest;
-};
 
 struct Tile {
   const Tables* tables;
@@ -31,20 +26,19 @@ struct Tile {
   bool has_residual;  // false for codecs whose residual is dropped
 
   int Chunks() const { return tokens / chunk; }
-  int Hot() const { return static_cast<int>(channels->hot.size()); }
+  size_t Groups() const { return static_cast<size_t>(tokens) / kGroup; }
   size_t HeaderBytes() const {
     return 4 * static_cast<size_t>(dim) + 2 * static_cast<size_t>(Chunks()) * dim + (token_scale ? tokens : 0);
   }
-  size_t AnchorBytes() const { return HeaderBytes() + static_cast<size_t>(tokens) / 2 * (dim + Hot()); }
-  size_t ResidualBytes() const {
-    return has_residual ? static_cast<size_t>(tokens) / 2 * (dim - Hot()) : 0;
-  }
+  size_t AnchorBytes() const { return HeaderBytes() + Groups() * channels->bits; }
+  size_t ResidualBytes() const { return has_residual ? Groups() * (kCodeBits * dim - channels->bits) : 0; }
 };
 
 // Memory that a thread reuses from tile to tile.
 struct Scratch {
   std::vector<float> values;
   std::vector<uint8_t> codes;
+  std::vector<uint8_t> planes;
   std::vector<float> parameters;
 };
 
@@ -53,9 +47,9 @@ struct Scratch {
 bool EncodeTile(const Tile& tile, const void* const* rows, const void* const* next, uint8_t* anchor, uint8_t* residual,
                 Scratch& scratch);
 
-// `residual` is null where the anchor is decoded alone.
+// `residual` is null where the anchor is decoded alone. `stream`: past the caches, where the rows allow it.
 void DecodeTile(const Tile& tile, const uint8_t* anchor, const uint8_t* residual, void* const* rows,
-                Scratch& scratch);
+                bool stream, Scratch& scratch);
 
 // Instruction sets that this build holds and this machine has, best first, by Highway's names.
 std::vector<const char*> Targets();
