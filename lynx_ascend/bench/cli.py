@@ -19,6 +19,13 @@ class Layout(StrEnum):
     packed = "packed"
 
 
+class Widths(StrEnum):
+    """How many bits of each channel the anchor has."""
+
+    default = "default"
+    mixed = "mixed"
+
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Measure the parts on this machine.")
 
 
@@ -37,6 +44,7 @@ def codec(
     layout: Layout = typer.Option(
         Layout.rows, help="How the cache holds its values: rows of channels, or packed."
     ),
+    widths: Widths = typer.Option(Widths.default, help="Bits of a channel in the anchor: 4, or 2 to 8."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
 ) -> None:
     """Encode and decode beside a copy and an int4 in torch: GB/s of the bf16 side."""
@@ -48,12 +56,12 @@ def codec(
         counts = ()
     if not counts or min(counts) < 1:
         raise ConfigError(f"--threads is {threads!r}; use numbers above 0, separated by commas")
-    result = run(megabytes, rounds, counts, layout.value)
+    result = run(megabytes, rounds, counts, layout.value, widths.value)
     if as_json:
         print(json.dumps(result, indent=2))
         return
     table = Table(
-        title=f"GB/s of bf16, best of {rounds} rounds, {layout.value}, {result['machine']}",
+        title=f"GB/s of bf16, best of {rounds} rounds, {layout.value}, {widths.value} widths, {result['machine']}",
         title_justify="left",
     )
     for title in ("", "threads", "encode", "decode anchor", "decode full"):

@@ -11,13 +11,27 @@ from lynx_ascend.bench.cli import app
 from lynx_ascend.codec import cpu
 
 
-@pytest.mark.parametrize("layout", ["rows", "packed"])
-def test_the_json_has_its_keys(layout):
-    options = ["--mb", "8", "--rounds", "1", "--threads", "1", "--layout", layout, "--json"]
+@pytest.mark.parametrize(
+    ("layout", "widths"), [("rows", "default"), ("packed", "default"), ("rows", "mixed")]
+)
+def test_the_json_has_its_keys(layout, widths):
+    options = [
+        "--mb",
+        "8",
+        "--rounds",
+        "1",
+        "--threads",
+        "1",
+        "--layout",
+        layout,
+        "--widths",
+        widths,
+        "--json",
+    ]
     result = CliRunner().invoke(app, ["codec", *options])
     assert result.exit_code == 0, result.output
     figures = json.loads(result.output)
-    assert figures["layout"] == layout
+    assert (figures["layout"], figures["widths"]) == (layout, widths)
     assert figures["memcpy_gbps"] > 0
     assert figures["int4_torch_encode_gbps"] > 0
     assert set(figures["backends"]) == {"torch"} | ({"cpu"} if cpu.extension() is not None else set())
