@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lynx_ascend import envs
 from lynx_ascend.codec.base import DTYPES, Codec, EncodedPlane
-from lynx_ascend.codec.kernels.tables import hot_tables, magnitude_curve, steepness, tables
+from lynx_ascend.codec.kernels.tables import magnitude_curve, steepness, tables, width_tables
 from lynx_ascend.codec.layout import SegmentLayout
 from lynx_ascend.codec.lynx import LynxCodec, LynxInt4Codec
 from lynx_ascend.codec.segment import PagedSegment
@@ -43,7 +43,7 @@ def handles(codec: Codec, segment: PagedSegment, spec: PlaneSpec) -> bool:
     if segment.pages.place is not None or segment.start % codec.spec.page or codec.spec.page % spec.chunk:
         return False
     shape = segment.shape
-    if spec.hot is not None and (spec.hot.heads, spec.hot.dim) != (shape.heads, shape.dim):
+    if spec.widths is not None and (spec.widths.heads, spec.widths.dim) != (shape.heads, shape.dim):
         return False
     pages = -(-shape.tokens // codec.spec.page)
     return pages * shape.heads * -(-shape.dim // _block(shape.dim, spec.chunk)) <= _MOST_PROGRAMS
@@ -71,7 +71,7 @@ def encode(codec: LynxCodec, segment: PagedSegment, spec: PlaneSpec) -> EncodedP
                 alpha=alpha,
                 steepness=steepness(alpha),
                 DEGREE=max(0, len(magnitude_curve(alpha)) - 1),
-                STEPS=(spec.chunk // 2).bit_length() - 1,
+                STEPS=(spec.chunk // 8).bit_length() - 1,
                 MEAN=codec.spec.center == "mean",
                 RESIDUAL=not isinstance(codec, LynxInt4Codec),
             )
@@ -121,7 +121,7 @@ def _common(layout: SegmentLayout, segment: PagedSegment, spec: PlaneSpec, ancho
         "pages": values.view(torch.int32 if values.dtype == torch.float32 else torch.int16),
         "block_ids": segment.block_ids.to(values.device, non_blocking=True),
         "anchor": anchor.view(torch.int8),
-        "hot_before": hot_tables(spec.hot, shape.heads, shape.dim, values.device)[0],
+        "bits_before": width_tables(spec.widths, values.device)[0],
         "block_stride": block,
         "token_stride": token,
         "head_stride": head,
@@ -131,6 +131,7 @@ def _common(layout: SegmentLayout, segment: PagedSegment, spec: PlaneSpec, ancho
         "head_bytes": layout.head(0)[0],
         "DIM": shape.dim,
         "BLOCK": _block(shape.dim, spec.chunk),
+        "WIDTHS": spec.widths is not None,
         **_OPTIONS,
     }
 
@@ -150,15 +151,14 @@ def _tiles(layout: SegmentLayout, segment: PagedSegment, spec: PlaneSpec) -> dic
     shape, device = segment.shape, segment.pages.values.device
     return {
         "tables": tables(float(spec.alpha), device),
-        "hot_slots": hot_tables(spec.hot, shape.heads, shape.dim, device)[1],
+        "places": width_tables(spec.widths, device)[1],
         "heads": shape.heads,
-        "half_coded": layout.coded // 2,
+        "groups": layout.coded // 8,
         "fixed": layout.flags + layout.exact,
         "PAGE": layout.page,
         "CHUNK": spec.chunk,
         "KIND": DTYPES.index(shape.dtype),
         "TOKEN_SCALE": spec.token_scale,
-        "HOT": spec.hot is not None,
     }
 
 

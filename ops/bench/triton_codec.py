@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lynx_ascend.codec import K_SPEC, V_SPEC, CodecSpec, HotChannels, PlaneSpec, backends, cuda
+from lynx_ascend.codec import K_SPEC, V_SPEC, ChannelWidths, CodecSpec, PlaneSpec, backends, cuda
 from lynx_ascend.codec.lynx import LynxCodec
 from lynx_ascend.codec.pages import PagedPlane
 from lynx_ascend.codec.segment import PagedSegment
@@ -41,15 +41,15 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """Every dtype, both kinds of planes, masked channels, hot channels, both centers, a raw tile."""
-    mask = torch.zeros(2, 80, dtype=torch.bool)
-    mask[1, ::3] = True
-    hot = HotChannels(mask)
+    """Every dtype, both kinds of planes, masked channels, uneven widths, both centers, a raw tile."""
+    bits = torch.full((2, 80), 4)
+    bits[1] = torch.arange(80) * 3 % 8 + 1
+    widths = ChannelWidths(bits)
     return [
         Case("k bfloat16 128", torch.bfloat16, 128, K_SPEC),
         Case("v bfloat16 128", torch.bfloat16, 128, V_SPEC),
-        Case("k float16 80, hot", torch.float16, 80, replace(K_SPEC, hot=hot)),
-        Case("v float32 80, hot, mean", torch.float32, 80, replace(V_SPEC, hot=hot), center="mean"),
+        Case("k float16 80, widths", torch.float16, 80, replace(K_SPEC, widths=widths)),
+        Case("v float32 80, widths, mean", torch.float32, 80, replace(V_SPEC, widths=widths), center="mean"),
         Case("k bfloat16 128, a raw tile", torch.bfloat16, 128, K_SPEC, raw=True),
     ]
 

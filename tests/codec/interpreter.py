@@ -11,7 +11,7 @@ from typing import Any
 
 PACKAGE = "lynx_ascend.codec.kernels"
 KERNELS = ("encode_tiles", "decode_tiles", "encode_exact", "decode_exact")
-_MODULES = ("values", "codes", "rows", "encode", "decode", "exact")
+_MODULES = ("values", "codes", "rows", "bitplanes", "encode", "decode", "exact")
 
 
 @contextmanager

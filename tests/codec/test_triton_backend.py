@@ -13,7 +13,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from lynx_ascend.codec import K_SPEC, V_SPEC, CodecSpec, PlaneSpec, backends, cuda, get_codec, ops
+from lynx_ascend.codec import (
+    K_SPEC,
+    V_SPEC,
+    ChannelWidths,
+    CodecSpec,
+    PlaneSpec,
+    backends,
+    cuda,
+    get_codec,
+    ops,
+)
 from lynx_ascend.codec.companding import thresholds
 from lynx_ascend.codec.pages import PagedPlane
 from lynx_ascend.codec.segment import PagedSegment
@@ -39,20 +49,20 @@ def _kernels():
         yield
 
 
-def check(plane, spec, common=SMALL, name="lynx"):
+def check(plane, spec, common=SMALL, name="lynx", recent=0):
     """Encode and decode ``plane`` with both: the same bytes, the same values."""
     codec = get_codec(name, common)
-    expected = codec.encode(plane, spec)
-    assert cuda.handles(codec, PagedSegment.of(plane), spec)
-    encoded = cuda.encode(codec, PagedSegment.of(plane), spec)
+    expected = codec.encode(plane, spec, recent=recent)
+    assert cuda.handles(codec, PagedSegment.of(plane, recent), spec)
+    encoded = cuda.encode(codec, PagedSegment.of(plane, recent), spec)
     assert encoded.shape == expected.shape
     assert torch.equal(encoded.anchor, expected.anchor)
     assert torch.equal(encoded.residual, expected.residual)
     out = torch.zeros_like(plane)
-    cuda.decode(codec, PagedSegment.of(out), spec, expected.anchor)
+    cuda.decode(codec, PagedSegment.of(out, recent), spec, expected.anchor)
     assert same_bits(out, codec.decode_anchor(expected.shape, spec, expected.anchor))
     if name != "lynx-int4":
-        cuda.decode(codec, PagedSegment.of(out), spec, expected.anchor, expected.residual)
+        cuda.decode(codec, PagedSegment.of(out, recent), spec, expected.anchor, expected.residual)
         assert same_bits(out, codec.decode_full(expected.shape, spec, expected.anchor, expected.residual))
 
 
@@ -123,9 +133,35 @@ def test_sinks_and_pages(sinks, page):
 
 
 @pytest.mark.parametrize("name", ["lynx", "lynx-int4"])
-@pytest.mark.parametrize(("dim", "spec"), [(20, K_SPEC), (80, V_SPEC)], ids=["k", "v"])
-def test_uneven_hot_channels(name, dim, spec):
-    check(laplacian(140, 4, dim, torch.bfloat16), replace(spec, hot=uneven(4, dim)), name=name)
+@pytest.mark.parametrize(
+    ("tokens", "dim", "spec"), [(140, 20, K_SPEC), (70, 144, V_SPEC)], ids=["k", "v in two programs"]
+)
+def test_uneven_widths(name, tokens, dim, spec):
+    check(laplacian(tokens, 4, dim, torch.bfloat16), replace(spec, widths=uneven(4, dim)), name=name)
+
+
+@pytest.mark.parametrize("width", range(1, 9))
+def test_every_width_of_any_bytes(width):
+    """Also of codes that no encoder makes: what is not a code decodes to what the reference takes it for."""
+    spec = replace(K_SPEC, widths=ChannelWidths.uniform(2, 24, width))
+    codec, plane = get_codec("lynx", CodecSpec(page=64, sinks=0)), laplacian(64, 2, 24)
+    expected = codec.encode(plane, spec)
+    assert torch.equal(cuda.encode(codec, PagedSegment.of(plane), spec).anchor, expected.anchor)
+    random = torch.Generator().manual_seed(width)
+    anchor, residual = expected.anchor, expected.residual
+    anchor.view(2, -1)[:, -8 * width * 24 :].random_(0, 256, generator=random)
+    residual.random_(0, 256, generator=random)
+    out = torch.zeros_like(plane)
+    cuda.decode(codec, PagedSegment.of(out), spec, anchor)
+    assert same_bits(out, codec.decode_anchor(expected.shape, spec, anchor))
+    cuda.decode(codec, PagedSegment.of(out), spec, anchor, residual)
+    assert same_bits(out, codec.decode_full(expected.shape, spec, anchor, residual))
+
+
+@pytest.mark.parametrize("recent", [1, 16, 44, 64, 140])
+def test_recent_tokens(recent):
+    """Within the last chunk, a chunk fewer, a page that has none left, no chunk at all."""
+    check(laplacian(140, 2, 20, torch.bfloat16), replace(K_SPEC, widths=uneven(2, 20)), recent=recent)
 
 
 @pytest.mark.parametrize("spec", [K_SPEC, V_SPEC], ids=["k", "v"])
@@ -136,12 +172,15 @@ def test_odd_values(kind, spec):
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_golden_payloads(case):
-    codec, segment, expected = get_codec("lynx", SPEC), PagedSegment.of(case.plane), case.encode()
+    codec, expected = get_codec("lynx", SPEC), case.encode()
+    segment = PagedSegment.of(case.plane, case.recent)
     encoded = backends.to_host(codec, segment, case.spec, backends.encode_cuda(codec, segment, case.spec))
     assert torch.equal(encoded.anchor, expected.anchor)
     assert torch.equal(encoded.residual, expected.residual)
     out = torch.zeros_like(case.plane)
-    backends.decode_cuda(codec, PagedSegment.of(out), case.spec, encoded.anchor, encoded.residual)
+    backends.decode_cuda(
+        codec, PagedSegment.of(out, case.recent), case.spec, encoded.anchor, encoded.residual
+    )
     assert same_bits(out, codec.decode_full(expected.shape, case.spec, expected.anchor, expected.residual))
 
 
@@ -171,8 +210,8 @@ def test_pages(kind, dtype, span):
     pages = PagedPlane(values.to(dtype), 20)
     plane = laplacian(160, 2, 20, dtype)
     pages.scatter(ids, 0, plane)
-    codec, segment = get_codec("lynx", SMALL), PagedSegment(pages, ids, start, end)
-    expected = codec.encode(plane[start:end], V_SPEC, first_token=start)
+    codec, segment = get_codec("lynx", SMALL), PagedSegment(pages, ids, start, end, recent=9)
+    expected = codec.encode(plane[start:end], V_SPEC, first_token=start, recent=9)
     encoded = cuda.encode(codec, segment, V_SPEC)
     assert torch.equal(encoded.anchor, expected.anchor)
     assert torch.equal(encoded.residual, expected.residual)
@@ -180,7 +219,12 @@ def test_pages(kind, dtype, span):
         pages.values.fill_(5.0)  # or exact rows that must stay would be overwritten with what they are
         before = pages.values.clone()
         wanted = PagedPlane(before.clone(), 20)
-        backends.decode(codec, replace(segment, pages=wanted), V_SPEC, expected.anchor, residual, skip=skip)
+        decoded = (
+            codec.decode_anchor(expected.shape, V_SPEC, expected.anchor)
+            if residual is None
+            else codec.decode_full(expected.shape, V_SPEC, expected.anchor, residual)
+        )
+        replace(segment, pages=wanted).scatter(decoded, skip)
         cuda.decode(codec, segment, V_SPEC, expected.anchor, residual, skip)
         assert same_bits(pages.values, wanted.values)
 
@@ -222,7 +266,7 @@ def test_a_range_beyond_float16_is_raw():
 
 def test_nothing_looks_at_the_device(monkeypatch):
     """Encoding, and decoding checked bytes, read no tensor from the host."""
-    codec, spec = get_codec("lynx", SMALL), replace(V_SPEC, hot=uneven(2, 20))
+    codec, spec = get_codec("lynx", SMALL), replace(V_SPEC, widths=uneven(2, 20))
     plane = laplacian(140, 2, 20, torch.bfloat16)
     segment, expected = PagedSegment.of(plane), codec.encode(plane, spec)
     cuda.encode(codec, segment, spec)  # the first time makes the tables
@@ -241,11 +285,11 @@ def test_nothing_looks_at_the_device(monkeypatch):
 
 def test_what_the_operators_register():
     """The CUDA implementations with CPU tensors: the arguments find their way."""
-    codec, spec = get_codec("lynx", SMALL), replace(K_SPEC, hot=uneven(2, 20))
+    codec, spec = get_codec("lynx", SMALL), replace(K_SPEC, widths=uneven(2, 20))
     plane = laplacian(100, 2, 20, torch.bfloat16)
-    expected = codec.encode(plane, spec)
+    expected = codec.encode(plane, spec, recent=30)
     settings = (*ops._settings(codec, spec), 1)
-    where = (plane.unsqueeze(0).clone(), None, torch.tensor([0]), 20, 0, 100)
+    where = (plane.unsqueeze(0).clone(), None, torch.tensor([0]), 20, 0, 100, 30)
     anchor, residual = ops._encode_cuda(*where, *settings)
     assert torch.equal(anchor, expected.anchor)
     assert torch.equal(residual, expected.residual)
@@ -285,7 +329,7 @@ def test_what_is_left_to_the_reference(monkeypatch):
     assert not cuda.handles(codec, PagedSegment(packed, blocks, 0, 128), K_SPEC)
     assert not cuda.handles(codec, PagedSegment(segment.pages, blocks, 32, 128), K_SPEC)
     assert not cuda.handles(get_codec("lynx", CodecSpec(page=96)), segment, V_SPEC)
-    assert not cuda.handles(codec, segment, replace(K_SPEC, hot=uneven(2, 16)))
+    assert not cuda.handles(codec, segment, replace(K_SPEC, widths=uneven(2, 16)))
     plain = get_codec("int8")
     encoded = backends.encode_cuda(plain, segment, K_SPEC)
     assert torch.equal(encoded.anchor, plain.encode(segment.gather(), K_SPEC).anchor)
@@ -297,7 +341,7 @@ def compiled(function, constants):
     """PTX for sm_90, with the options that `codec.cuda` starts kernels with."""
     kinds = {
         **{"pages": "*i16", "block_ids": "*i64", "anchor": "*i8", "residual": "*i8", "tables": "*fp32"},
-        **{"hot_before": "*i32", "hot_slots": "*i32", "alpha": "fp32", "steepness": "fp32"},
+        **{"bits_before": "*i32", "places": "*i32", "alpha": "fp32", "steepness": "fp32"},
     }
     constants = {"channel_stride": 1, **{k: v for k, v in constants.items() if k in function.arg_names}}
     signature = {
@@ -305,7 +349,7 @@ def compiled(function, constants):
     }
     aligned = [
         *("pages", "anchor", "residual", "block_stride", "token_stride", "head_stride", "head_bytes"),
-        *("fixed", "half_coded"),
+        "fixed",
     ]
     places = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(function.arg_names) if name in aligned}
     source = triton.compiler.ASTSource(function, signature, constants, places)
@@ -313,21 +357,24 @@ def compiled(function, constants):
     return triton.compile(source, target=target, options=dict(cuda._OPTIONS)).asm["ptx"]
 
 
-@pytest.mark.parametrize("token_scale", [False, True], ids=["k", "v"])
-def test_what_the_kernels_compile_to(token_scale, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("token_scale", "widths"), [(False, False), (True, False), (False, True)], ids=["k", "v", "k, widths"]
+)
+def test_what_the_kernels_compile_to(token_scale, widths, tmp_path, monkeypatch):
     """For an H100 or H200, without one: every operation as the format has it, and whole words of codes."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     shape = {"DIM": 128, "BLOCK": 128, "PAGE": 256, "CHUNK": 64 if token_scale else 32, "KIND": 0, "ITEM": 2}
-    how = {"TOKEN_SCALE": token_scale, "MEAN": token_scale, "STEPS": 5 if token_scale else 4, "DEGREE": 0}
+    how = {"TOKEN_SCALE": token_scale, "MEAN": token_scale, "STEPS": 3 if token_scale else 2, "DEGREE": 0}
     with compilable() as kernels:
         texts = {
-            name: compiled(function, {**shape, **how, "HOT": False, "RESIDUAL": True, "FULL": True})
+            name: compiled(function, {**shape, **how, "WIDTHS": widths, "RESIDUAL": True, "FULL": not widths})
             for name, function in kernels.items()
         }
     for name, text in texts.items():
         # Only the library's logarithm, an estimate, may fuse and flush.
         assert not re.search(r"\bfma\.rn\.f32|div\.(full|approx)|(add|sub|mul|div)(\.rn)?\.ftz", text), name
-    assert re.search(r"st\.global\.v[24]\.b32", texts["encode_tiles"])
+    # A byte of a channel's width may stand anywhere.
+    assert widths or re.search(r"st\.global\.v[24]\.b32", texts["encode_tiles"])
     assert "fma" not in texts["decode_tiles"]
     assert "div.rn.f32" in texts["encode_tiles"]
 

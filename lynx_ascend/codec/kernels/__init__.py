@@ -9,7 +9,7 @@ and docs/zh/triton_api of github.com/triton-lang/triton-ascend, commit a84b1eb):
 - bytes are int8, bits int16 and int32: it loads and stores no unsigned type;
 - `load`, `store` with masks, table look-ups among them (slow there: one address at a time), `reduce` with maximum,
   minimum or sum, `where` on 32 bits, `div_rn`, `log2`, `reshape`, bitcasts, shifts by a constant, `range`,
-  `static_range`; 64 bits in address arithmetic alone;
+  `static_range`, products and bits of int32; 64 bits in address arithmetic alone;
 - no atomics, gather, sort, scan, transposition, block pointers, inline assembly, libdevice, tuples of arguments;
 - at most 65535 programs in one dimension; BLOCK sets how much on-chip memory a program takes.
 """

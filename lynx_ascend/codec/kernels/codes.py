@@ -15,8 +15,7 @@ from lynx_ascend.codec.spec import LEVELS as MAGNITUDES
 FRACTIONS = tl.constexpr(at.FRACTIONS)
 SIGMAS = tl.constexpr(at.SIGMAS)
 TOKEN_SCALES = tl.constexpr(at.TOKEN_SCALES)
-FULL_LEVELS = tl.constexpr(at.FULL_LEVELS)
-ANCHOR_LEVELS = tl.constexpr(at.ANCHOR_LEVELS)
+KNOWN_LEVELS = tl.constexpr(at.KNOWN_LEVELS)
 CURVE = tl.constexpr(at.CURVE)
 THRESHOLDS = tl.constexpr(at.THRESHOLDS)
 LEVELS = tl.constexpr(MAGNITUDES)
@@ -26,7 +25,7 @@ FLOAT16_MAX_BITS = tl.constexpr(0x477FE000)  # 65504 in float32; an infinity and
 
 @triton.jit
 def code_bytes(u, tables, alpha, steepness, DEGREE: tl.constexpr):
-    """The code of each float32 in [-1, 1]: int32, the anchor's nibble above the residual's.
+    """The code of each float32 in [-1, 1]: int32, 0 to 255.
 
     DEGREE is that of the curve in `tables`, 0 where the logarithm itself is asked.
     """
@@ -45,15 +44,9 @@ def code_bytes(u, tables, alpha, steepness, DEGREE: tl.constexpr):
 
 
 @triton.jit
-def full_level(anchor, residual, tables):
-    """float32 value of an anchor's nibble with its residual's, int32 0..15 both."""
-    return tl.load(tables + FULL_LEVELS + ((anchor << 4) | residual))
-
-
-@triton.jit
-def anchor_level(anchor, tables):
-    """float32 value of an anchor's nibble alone."""
-    return tl.load(tables + ANCHOR_LEVELS + anchor)
+def known_levels(codes, width, tables):
+    """float32 value of codes, int32, of which the `width` upper bits are known and the others are 0."""
+    return tl.load(tables + KNOWN_LEVELS + ((width << 8) | codes))
 
 
 @triton.jit

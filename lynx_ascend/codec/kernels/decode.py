@@ -5,47 +5,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from lynx_ascend.codec.kernels.codes import FRACTIONS, SIGMAS, TOKEN_SCALES, anchor_level, full_level
-from lynx_ascend.codec.kernels.rows import header_bytes, row_offsets
+from lynx_ascend.codec.kernels.bitplanes import load_byte, load_planes, transposed
+from lynx_ascend.codec.kernels.codes import FRACTIONS, SIGMAS, TOKEN_SCALES, known_levels
+from lynx_ascend.codec.kernels.rows import head_bits, header_bytes, row_offsets
 from lynx_ascend.codec.kernels.values import from_float16, narrow
 
 
 @triton.jit
-def load_byte(pointers, mask):
-    """Bytes as int32, 0 to 255; 0 where masked."""
-    return tl.load(pointers, mask=mask, other=0).to(tl.int32) & 255
-
-
-@triton.jit
-def load_residual(
-    anchor, residual, row, channel, slot, hot, DIM: tl.constexpr, HOT: tl.constexpr, FULL: tl.constexpr
-):
-    """Residual codes [rows, channels]; without FULL, those of hot channels alone."""
-    inside = channel < DIM
-    if HOT:
-        codes = load_byte(anchor + row[:, None] * hot + slot[None, :], (inside & (slot >= 0))[None, :])
-        if FULL:
-            rest = row[:, None] * (DIM - hot) + (-1 - slot)[None, :]
-            codes = codes | load_byte(residual + rest, (inside & (slot < 0))[None, :])
-    else:
-        codes = load_byte(residual + row[:, None] * DIM + channel[None, :], inside[None, :])
-    return codes
-
-
-@triton.jit
-def levels(anchor, residual, slot, tables, HOT: tl.constexpr, FULL: tl.constexpr):
-    """float32 in [-1, 1] of nibbles; channels without a residual take their anchor's."""
-    if FULL:
-        u = full_level(anchor, residual, tables)
-    else:
-        u = anchor_level(anchor, tables)
-        if HOT:
-            u = tl.where((slot >= 0)[None, :], full_level(anchor, residual, tables), u)
-    return u
-
-
-@triton.jit
-def store_rows(
+def store_values(
     u,
     sigma,
     mu,
@@ -82,8 +49,8 @@ def decode_tiles(
     anchor,
     residual,
     tables,
-    hot_before,
-    hot_slots,
+    bits_before,
+    places,
     block_stride,
     token_stride,
     head_stride,
@@ -91,7 +58,7 @@ def decode_tiles(
     block_size,
     heads,
     start,
-    half_coded,
+    groups,
     skip,
     fixed,
     head_bytes,
@@ -101,7 +68,7 @@ def decode_tiles(
     CHUNK: tl.constexpr,
     KIND: tl.constexpr,
     TOKEN_SCALE: tl.constexpr,
-    HOT: tl.constexpr,
+    WIDTHS: tl.constexpr,
     FULL: tl.constexpr,
 ):
     """Decode tiles of the regular layout, none of them raw; tokens of the segment before `skip` keep their values.
@@ -118,23 +85,21 @@ def decode_tiles(
     inside = channel < DIM
 
     # Written so that the compiler sees what divides every offset, and joins bytes to words.
-    chunks = tl.minimum((half_coded - page * (PAGE // 2)) // HALF, PAGE // CHUNK)
+    chunks = tl.minimum((groups - page * (PAGE // 8)) // (CHUNK // 8), PAGE // CHUNK)
     tokens = chunks * CHUNK
-    before = tl.load(hot_before + head)
-    hot = tl.load(hot_before + head + 1) - before
-    slot = channel
-    if HOT:
-        slot = tl.load(hot_slots + head * DIM + channel, mask=inside, other=0)
+    before, bits = head_bits(head, bits_before, DIM, WIDTHS)
     header = header_bytes(chunks, DIM, CHUNK, TOKEN_SCALE)
-    page_bytes = header_bytes(PAGE // CHUNK, DIM, CHUNK, TOKEN_SCALE) + PAGE // 2 * (DIM + hot)
+    page_bytes = header_bytes(PAGE // CHUNK, DIM, CHUNK, TOKEN_SCALE) + PAGE // 8 * bits
     pages += head.to(tl.int64) * head_stride
-    anchor += head.to(tl.int64) * head_bytes + before.to(tl.int64) * half_coded
+    anchor += head.to(tl.int64) * head_bytes + before * groups
     anchor += fixed + page.to(tl.int64) * page_bytes
     codes = anchor + header
-    hot_codes = codes + tokens // 2 * DIM
-    residual += (head.to(tl.int64) * DIM - before) * half_coded + page.to(tl.int64) * (
-        PAGE // 2 * (DIM - hot)
-    )
+    residual += (head.to(tl.int64) * (8 * DIM) - before) * groups
+    residual += page.to(tl.int64) * (PAGE // 8 * (8 * DIM - bits))
+    places += head * (9 * DIM)
+    known = tl.full([BLOCK], 8 if FULL else 4, tl.int32)
+    if WIDTHS and not FULL:
+        known = tl.load(places + 8 * DIM + channel, mask=inside, other=0)
     columns = channel * channel_stride
     row = tl.arange(0, HALF)
 
@@ -147,14 +112,16 @@ def decode_tiles(
         mu = tl.load(tables + FRACTIONS + load_byte(scale_at, inside))
         sigma = tl.load(tables + SIGMAS + load_byte(scale_at + chunks * DIM, inside))
         at_row = chunk * HALF + row
-        upper = load_byte(codes + at_row[:, None] * DIM + channel[None, :], inside[None, :])
-        lower = upper
-        if HOT or FULL:
-            lower = load_residual(hot_codes, residual, at_row, channel, slot, hot, DIM, HOT, FULL)
-        token = page * PAGE + chunk * CHUNK + row
-        scales = anchor + header - tokens + chunk * CHUNK + row
-        store_rows(
-            levels(upper & 15, lower & 15, slot, tables, HOT, FULL),
+        high = load_planes(4, codes, residual, at_row, bits, places, channel, DIM, WIDTHS, FULL)
+        low = high * 0
+        if WIDTHS or FULL:
+            low = load_planes(0, codes, residual, at_row, bits, places, channel, DIM, WIDTHS, FULL)
+        first, second = transposed(low, high, HALF, BLOCK)
+        # The first four tokens of each eight, then the second.
+        token = page * PAGE + chunk * CHUNK + 2 * row - (row & 3)
+        scales = anchor + header - tokens + token - page * PAGE
+        store_values(
+            known_levels(first, known[None, :], tables),
             sigma,
             mu,
             width,
@@ -174,16 +141,16 @@ def decode_tiles(
             KIND,
             TOKEN_SCALE,
         )
-        store_rows(
-            levels(upper >> 4, lower >> 4, slot, tables, HOT, FULL),
+        store_values(
+            known_levels(second, known[None, :], tables),
             sigma,
             mu,
             width,
             base,
-            scales + HALF,
+            scales + 4,
             pages,
             block_ids,
-            token + HALF,
+            token + 4,
             start,
             skip,
             block_size,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from lynx_ascend.codec.kernels.bitplanes import store_planes, transposed
 from lynx_ascend.codec.kernels.codes import (
     FLOAT16_MAX_BITS,
     FRACTIONS,
@@ -15,7 +16,7 @@ from lynx_ascend.codec.kernels.codes import (
     sigma_codes,
     token_scale_codes,
 )
-from lynx_ascend.codec.kernels.rows import header_bytes, load_bits
+from lynx_ascend.codec.kernels.rows import head_bits, header_bytes, load_bits
 from lynx_ascend.codec.kernels.values import float16_down, float16_up, from_float16, widen
 
 MAGNITUDE = tl.constexpr(0x7FFFFFFF)
@@ -75,35 +76,21 @@ def read_rows(
 
 
 @triton.jit
-def mean_of_halves(sums, HALF: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr):
-    """Mean of a chunk's rows from the sums of its two halves, [HALF, BLOCK]: halves are added until one row is left."""
+def added_halves(sums, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr):
+    """[ROWS, BLOCK] with the second half of the rows added to the first, STEPS times over."""
     for step in tl.static_range(STEPS):
-        sums = tl.reduce(tl.reshape(sums, (2, HALF >> (step + 1), BLOCK)), 0, tl.standard._sum_combine)
-    return tl.reshape(sums, (BLOCK,)) * (0.5 / HALF)
+        sums = tl.reduce(tl.reshape(sums, (2, ROWS >> (step + 1), BLOCK)), 0, tl.standard._sum_combine)
+    return tl.reshape(sums, (ROWS >> STEPS, BLOCK))
 
 
 @triton.jit
-def store_residual(
-    codes,
-    anchor,
-    residual,
-    row,
-    channel,
-    slot,
-    hot,
-    DIM: tl.constexpr,
-    HOT: tl.constexpr,
-    RESIDUAL: tl.constexpr,
-):
-    """Store residual codes [rows, channels], the hot channels' to the anchor, the others' to the residual."""
-    inside = channel < DIM
-    if HOT:
-        if RESIDUAL:
-            rest = row[:, None] * (DIM - hot) + (-1 - slot)[None, :]
-            tl.store(residual + rest, codes, mask=(inside & (slot < 0))[None, :])
-        tl.store(anchor + row[:, None] * hot + slot[None, :], codes, mask=(inside & (slot >= 0))[None, :])
-    elif RESIDUAL:
-        tl.store(residual + row[:, None] * DIM + channel[None, :], codes, mask=inside[None, :])
+def mean_of_halves(x, y, HALF: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr):
+    """Mean of a chunk's tokens, of which `x` and `y` hold the first and the second four of each eight.
+
+    Halves are added until one row is left, STEPS halvings before eight tokens are.
+    """
+    sums = added_halves(x, HALF, STEPS, BLOCK) + added_halves(y, HALF, STEPS, BLOCK)
+    return tl.reshape(added_halves(sums, 4, 2, BLOCK), (BLOCK,)) * (0.5 / HALF)
 
 
 @triton.jit(do_not_specialize=["start", "sinks"])
@@ -113,8 +100,8 @@ def encode_tiles(
     anchor,
     residual,
     tables,
-    hot_before,
-    hot_slots,
+    bits_before,
+    places,
     block_stride,
     token_stride,
     head_stride,
@@ -122,7 +109,7 @@ def encode_tiles(
     block_size,
     heads,
     start,
-    half_coded,
+    groups,
     sinks,
     fixed,
     head_bytes,
@@ -137,7 +124,7 @@ def encode_tiles(
     KIND: tl.constexpr,
     TOKEN_SCALE: tl.constexpr,
     MEAN: tl.constexpr,
-    HOT: tl.constexpr,
+    WIDTHS: tl.constexpr,
     RESIDUAL: tl.constexpr,
 ):
     """Encode tiles of the regular layout; a tile that must be raw gets its flag, and bytes that mean nothing.
@@ -146,9 +133,9 @@ def encode_tiles(
         pages: bits of the plane, int16 or int32; strides in values.
         block_ids: int64, the blocks of the sequence.
         anchor, residual: int8, with zeroed flags.
-        tables, hot_before, hot_slots: of `kernels.tables`.
-        start: the segment's first token in the sequence; sinks: tokens; half_coded: half of the tokens in tiles.
-        fixed: bytes of a head before its tiles; head_bytes: of a head without hot channels.
+        tables, bits_before, places: of `kernels.tables`.
+        start: the segment's first token in the sequence; sinks: tokens; groups: of eight tokens in tiles.
+        fixed: bytes of a head before its tiles; head_bytes: of a head without its codes.
 
     Programs: channel blocks of the heads of the pages, the last named slowest.
     """
@@ -162,24 +149,19 @@ def encode_tiles(
     inside = channel < DIM
 
     # Written so that the compiler sees what divides every offset, and joins bytes to words.
-    chunks = tl.minimum((half_coded - page * (PAGE // 2)) // HALF, PAGE // CHUNK)
+    chunks = tl.minimum((groups - page * (PAGE // 8)) // (CHUNK // 8), PAGE // CHUNK)
     tokens = chunks * CHUNK
-    before = tl.load(hot_before + head)
-    hot = tl.load(hot_before + head + 1) - before
-    slot = channel
-    if HOT:
-        slot = tl.load(hot_slots + head * DIM + channel, mask=inside, other=0)
+    before, bits = head_bits(head, bits_before, DIM, WIDTHS)
     header = header_bytes(chunks, DIM, CHUNK, TOKEN_SCALE)
-    page_bytes = header_bytes(PAGE // CHUNK, DIM, CHUNK, TOKEN_SCALE) + PAGE // 2 * (DIM + hot)
+    page_bytes = header_bytes(PAGE // CHUNK, DIM, CHUNK, TOKEN_SCALE) + PAGE // 8 * bits
     pages += head.to(tl.int64) * head_stride
-    anchor += head.to(tl.int64) * head_bytes + before.to(tl.int64) * half_coded
+    anchor += head.to(tl.int64) * head_bytes + before * groups
     flag = anchor + page
     anchor += fixed + page.to(tl.int64) * page_bytes
     codes = anchor + header
-    hot_codes = codes + tokens // 2 * DIM
-    residual += (head.to(tl.int64) * DIM - before) * half_coded + page.to(tl.int64) * (
-        PAGE // 2 * (DIM - hot)
-    )
+    residual += (head.to(tl.int64) * (8 * DIM) - before) * groups
+    residual += page.to(tl.int64) * (PAGE // 8 * (8 * DIM - bits))
+    places += head * (9 * DIM)
     # The exact sinks stand in the first tile as copies of the row behind them.
     copied = tl.where(page == 0, sinks, 0)
     first_token = page * PAGE
@@ -228,8 +210,8 @@ def encode_tiles(
 
     width = tl.where(width == 0.0, 1.0, width)
     for chunk in range(chunks):
-        from_row = chunk * HALF
-        token = first_token + chunk * CHUNK + row
+        # The first four tokens of each eight; the second are read beside.
+        token = first_token + chunk * CHUNK + 2 * row - (row & 3)
         x, magnitude, code = read_rows(
             pages,
             block_ids,
@@ -248,7 +230,7 @@ def encode_tiles(
         y, magnitude, more = read_rows(
             pages,
             block_ids,
-            start + tl.maximum(token + HALF, copied),
+            start + tl.maximum(token + 4, copied),
             block_size,
             block_stride,
             token_stride,
@@ -261,9 +243,9 @@ def encode_tiles(
             TOKEN_SCALE,
         )
         if TOKEN_SCALE:
-            scales = anchor + header - tokens + chunk * CHUNK + row
+            scales = anchor + header - tokens + token - first_token
             tl.store(scales, code.to(tl.int8), mask=(row >= 0) & (part == 0))
-            tl.store(scales + HALF, more.to(tl.int8), mask=(row >= 0) & (part == 0))
+            tl.store(scales + 4, more.to(tl.int8), mask=(row >= 0) & (part == 0))
         # Subtraction and division are monotone: no value leaves [0, 1], and extremes stay extremes.
         x = tl.div_rn(x - base[None, :], width[None, :])
         y = tl.div_rn(y - base[None, :], width[None, :])
@@ -271,7 +253,7 @@ def encode_tiles(
         high = tl.reduce(tl.maximum(x, y), 0, tl.standard._elementwise_max)
         center = (low + high) * 127.5
         if MEAN:
-            center = mean_of_halves(x + y, HALF, STEPS, BLOCK) * 255.0
+            center = mean_of_halves(x, y, HALF, STEPS, BLOCK) * 255.0
         mu_code = nearest_byte(center)
         mu = tl.load(tables + FRACTIONS + mu_code)
         sigma_code = sigma_codes(tl.maximum(high - mu, mu - low), tables)
@@ -281,8 +263,7 @@ def encode_tiles(
         tl.store(scale_at + chunks * DIM, sigma_code.to(tl.int8), mask=inside)
         a = code_bytes(tl.div_rn(x - mu[None, :], sigma[None, :]), tables, alpha, steepness, DEGREE)
         b = code_bytes(tl.div_rn(y - mu[None, :], sigma[None, :]), tables, alpha, steepness, DEGREE)
-        upper = ((a >> 4) & 15) | (b & 0xF0)
-        lower = (a & 15) | ((b << 4) & 0xF0)
-        at_row = from_row + row
-        tl.store(codes + at_row[:, None] * DIM + channel[None, :], upper.to(tl.int8), mask=inside[None, :])
-        store_residual(lower.to(tl.int8), hot_codes, residual, at_row, channel, slot, hot, DIM, HOT, RESIDUAL)
+        low, high = transposed(a, b, HALF, BLOCK)
+        at_row = chunk * HALF + row
+        store_planes(low, 0, codes, residual, at_row, bits, places, channel, DIM, WIDTHS, RESIDUAL)
+        store_planes(high, 4, codes, residual, at_row, bits, places, channel, DIM, WIDTHS, RESIDUAL)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from lynx_ascend.codec.kernels.rows import row_offsets
+from lynx_ascend.codec.kernels.rows import head_bits, row_offsets
 
 ROWS = tl.constexpr(16)
 
@@ -18,7 +18,7 @@ def encode_exact(
     pages,
     block_ids,
     anchor,
-    hot_before,
+    bits_before,
     block_stride,
     token_stride,
     head_stride,
@@ -33,6 +33,7 @@ def encode_exact(
     DIM: tl.constexpr,
     BLOCK: tl.constexpr,
     ITEM: tl.constexpr,
+    WIDTHS: tl.constexpr,
 ):
     """Zero the flags of every head and copy its `rows` exact rows behind them; arguments as in `encode_tiles`.
 
@@ -44,7 +45,8 @@ def encode_exact(
     head = program // PARTS
     channel = part * BLOCK + tl.arange(0, BLOCK)
     pages += head.to(tl.int64) * head_stride
-    anchor += head.to(tl.int64) * head_bytes + (coded // 2).to(tl.int64) * tl.load(hot_before + head)
+    before, _ = head_bits(head, bits_before, DIM, WIDTHS)
+    anchor += head.to(tl.int64) * head_bytes + before * (coded // 8)
     for first in range(0, flags, 64):
         at = first + tl.arange(0, 64)
         tl.store(anchor + at, tl.full([64], 0, tl.int8), mask=(at < flags) & (part == 0))
@@ -57,10 +59,10 @@ def encode_exact(
             block_ids, tl.where(row < rows, token, start), block_size, block_stride, token_stride
         )
         at = offset[:, None] + (channel * channel_stride)[None, :]
-        bits = tl.load(pages + at, mask=live, other=0).to(tl.int32)
+        values = tl.load(pages + at, mask=live, other=0).to(tl.int32)
         to = anchor + flags + (row[:, None] * DIM + channel[None, :]) * ITEM
         for byte in tl.static_range(ITEM):
-            tl.store(to + byte, (bits >> (8 * byte)).to(tl.int8), mask=live)
+            tl.store(to + byte, (values >> (8 * byte)).to(tl.int8), mask=live)
 
 
 @triton.jit(do_not_specialize=["start", "coded", "sinks", "skip", "rows", "flags", "head_bytes"])
@@ -68,7 +70,7 @@ def decode_exact(
     pages,
     block_ids,
     anchor,
-    hot_before,
+    bits_before,
     block_stride,
     token_stride,
     head_stride,
@@ -84,6 +86,7 @@ def decode_exact(
     DIM: tl.constexpr,
     BLOCK: tl.constexpr,
     ITEM: tl.constexpr,
+    WIDTHS: tl.constexpr,
 ):
     """Copy the exact rows of every head into the pages, except tokens of the segment before `skip`."""
     PARTS: tl.constexpr = (DIM + BLOCK - 1) // BLOCK
@@ -91,18 +94,19 @@ def decode_exact(
     head = program // PARTS
     channel = program % PARTS * BLOCK + tl.arange(0, BLOCK)
     pages += head.to(tl.int64) * head_stride
-    anchor += head.to(tl.int64) * head_bytes + (coded // 2).to(tl.int64) * tl.load(hot_before + head)
+    before, _ = head_bits(head, bits_before, DIM, WIDTHS)
+    anchor += head.to(tl.int64) * head_bytes + before * (coded // 8)
     for first in range(0, rows, ROWS):
         row = first + tl.arange(0, ROWS)
         token = tl.where(row < sinks, row, coded + row - sinks)
         written = (row < rows) & (token >= skip)
         live = written[:, None] & (channel < DIM)[None, :]
         source = anchor + flags + (row[:, None] * DIM + channel[None, :]) * ITEM
-        bits = tl.full([ROWS, BLOCK], 0, tl.int32)
+        values = tl.full([ROWS, BLOCK], 0, tl.int32)
         for byte in tl.static_range(ITEM):
-            bits |= (tl.load(source + byte, mask=live, other=0).to(tl.int32) & 255) << (8 * byte)
+            values |= (tl.load(source + byte, mask=live, other=0).to(tl.int32) & 255) << (8 * byte)
         offset = row_offsets(
             block_ids, start + tl.where(written, token, 0), block_size, block_stride, token_stride
         )
         at = offset[:, None] + (channel * channel_stride)[None, :]
-        tl.store(pages + at, bits.to(pages.dtype.element_ty), mask=live)
+        tl.store(pages + at, values.to(pages.dtype.element_ty), mask=live)

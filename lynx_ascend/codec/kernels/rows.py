@@ -27,3 +27,15 @@ def header_bytes(chunks, DIM: tl.constexpr, CHUNK: tl.constexpr, TOKEN_SCALE: tl
     if TOKEN_SCALE:
         header = header + chunks * CHUNK
     return header
+
+
+@triton.jit
+def head_bits(head, bits_before, DIM: tl.constexpr, WIDTHS: tl.constexpr):
+    """Bits of a token in the anchor's codes: those of the heads before, int64, and the head's own."""
+    if WIDTHS:
+        before = tl.load(bits_before + head)
+        bits = tl.load(bits_before + head + 1) - before
+    else:
+        before = head * (4 * DIM)
+        bits = 4 * DIM
+    return before.to(tl.int64), bits

@@ -10,17 +10,16 @@ import torch
 from torch import Tensor
 
 from lynx_ascend.codec.companding import companding, thresholds
-from lynx_ascend.codec.hot import HotChannels
 from lynx_ascend.codec.scales import fractions, sigmas, token_scales
 from lynx_ascend.codec.spec import LEVELS
+from lynx_ascend.codec.widths import CODE_BITS, ChannelWidths
 
 FRACTIONS = 0
 SIGMAS = 256
 TOKEN_SCALES = 512
-FULL_LEVELS = 768
-ANCHOR_LEVELS = 1024
-CURVE = 1040
-THRESHOLDS = 1047
+KNOWN_LEVELS = 768
+CURVE = 3072
+THRESHOLDS = 3079
 
 _MOST_DEGREE = 6
 _HOST = torch.device("cpu")
@@ -28,9 +27,9 @@ _HOST = torch.device("cpu")
 
 @lru_cache(maxsize=256)
 def tables(alpha: float, device: torch.device) -> Tensor:
-    """float32 ``[1047 + levels]``: see the offsets above. Copied to the device once."""
+    """float32 ``[3079 + levels]``: see the offsets above. Copied to the device once."""
     levels = companding(alpha, _HOST)
-    parts = [fractions(255, _HOST), sigmas(_HOST), token_scales(_HOST), levels.full, levels.anchor]
+    parts = [fractions(255, _HOST), sigmas(_HOST), token_scales(_HOST), levels.anchor]
     curve = torch.zeros(_MOST_DEGREE + 1)
     coefficients = magnitude_curve(alpha)
     curve[: len(coefficients)] = torch.tensor(coefficients)
@@ -60,12 +59,20 @@ def magnitude_curve(alpha: float) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=1024)
-def hot_tables(hot: HotChannels | None, heads: int, dim: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """How many hot channels stand before each head, int32 ``[heads + 1]``; each channel's slot, int32 ``[heads, dim]``.
+def width_tables(widths: ChannelWidths | None, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Bits of a token in the anchor before each head, int32 ``[heads + 1]``; places, int32 ``[heads, 9, dim]``.
 
-    A hot channel's slot is its position among the head's hot channels; another's is -1 minus that among the others.
+    Of the bits of eight tokens' codes, a byte for each bit and channel, byte ``[bit, channel]`` has the position ``p``
+    among those in the anchor, or among those in the residual, which is written ``-1 - p``. The last row holds the
+    widths. Without widths the kernels need neither.
     """
-    mask = torch.zeros(heads, dim, dtype=torch.bool) if hot is None else hot.mask
-    before = torch.cat((torch.zeros(1, dtype=torch.int64), mask.sum(1).cumsum(0)))
-    slots = torch.where(mask, mask.cumsum(1) - 1, -mask.logical_not().cumsum(1))
-    return before.to(device, torch.int32), slots.to(device, torch.int32)
+    if widths is None:
+        none = torch.zeros(1, dtype=torch.int32, device=device)
+        return none, none
+    values = widths.values.to(torch.int64)
+    before = torch.cat((torch.zeros(1, dtype=torch.int64), values.sum(1).cumsum(0)))
+    row = torch.arange(CODE_BITS).view(1, -1, 1)
+    anchor = (row < values.unsqueeze(1)).flatten(1)
+    places = torch.where(anchor, anchor.cumsum(1) - 1, -anchor.logical_not().cumsum(1))
+    places = torch.cat((places.unflatten(1, (CODE_BITS, -1)).flip(1), values.unsqueeze(1)), 1)
+    return before.to(device, torch.int32), places.to(device, torch.int32)
