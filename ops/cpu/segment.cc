@@ -5,8 +5,8 @@
 #include <cstring>
 #include <limits>
 #include <stdexcept>
-#include <system_error>
-#include <thread>
+
+#include "threads.h"
 
 namespace lynx {
 namespace {
@@ -206,24 +206,14 @@ struct Worker {
   std::vector<uint8_t> packed;
 };
 
-// Calls work(i, worker) for i in [0, count) on `threads` threads, this one among them; on fewer where the system has no
-// more to give.
+// Calls work(i, worker) for i in [0, count) on at most `threads` threads. A worker is its thread's, from call to call.
 template <class Work>
 void Share(int64_t count, int threads, const Work& work) {
   std::atomic<int64_t> next{0};
-  const auto run = [&] {
-    Worker worker;
+  OnThreads(static_cast<int>(std::min<int64_t>(threads, count)), [&] {
+    thread_local Worker worker;
     for (int64_t i; (i = next.fetch_add(1)) < count;) work(i, worker);
-  };
-  std::vector<std::thread> others;
-  const int64_t wanted = std::min<int64_t>(threads, count) - 1;
-  others.reserve(std::max<int64_t>(0, wanted));
-  try {
-    while (static_cast<int64_t>(others.size()) < wanted) others.emplace_back(run);
-  } catch (const std::system_error&) {
-  }
-  run();
-  for (std::thread& other : others) other.join();
+  });
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ def target(request):
     MODULE.use_target(best)
 
 
-def check(plane, spec, common=None, name="lynx", first=0, threads=1, recent=0):
+def check(plane, spec, common=None, name="lynx", first=0, recent=0):
     """Encode and decode ``plane`` with both; the C++ codec must have done it itself."""
     codec = get_codec(name, common)
     expected = codec.encode(plane, spec, first_token=first, recent=recent)
@@ -44,14 +44,14 @@ def check(plane, spec, common=None, name="lynx", first=0, threads=1, recent=0):
     if first:
         assert first % shape.tokens == 0
     end = first + shape.tokens
-    encoded = cpu.encode(codec, PagedSegment(PagedPlane.of(plane), blocks, first, end, recent), spec, threads)
+    encoded = cpu.encode(codec, PagedSegment(PagedPlane.of(plane), blocks, first, end, recent), spec)
     assert encoded is not None
     assert torch.equal(encoded.anchor, expected.anchor)
     assert torch.equal(encoded.residual, expected.residual)
     out = torch.zeros_like(plane)
     target = PagedSegment(PagedPlane.of(out), blocks, first, end, recent)
     for residual in (None, expected.residual):
-        assert cpu.decode(codec, target, spec, expected.anchor, residual, 0, threads)
+        assert cpu.decode(codec, target, spec, expected.anchor, residual)
         reference = (
             codec.decode_anchor(shape, spec, expected.anchor)
             if residual is None
@@ -219,13 +219,6 @@ def test_many_values_near_boundaries(target):
     values[0] = -1.0
     values[1] = 1.0
     check(values, K_SPEC, CodecSpec(sinks=0))
-
-
-@built
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_threads(threads):
-    check(laplacian(1100, 3, 64, torch.bfloat16), K_SPEC, threads=threads)
-    check(laplacian(1100, 3, 64, torch.bfloat16), V_SPEC, threads=threads)
 
 
 @built
