@@ -21,7 +21,7 @@ class PlaneShape:
 
     ``first_token`` is a multiple of the page. Only the last segment of a plane may have a length
     that is not a multiple of the page. ``dtype`` is bfloat16, float16 or float32. The last ``recent`` tokens are
-    exact; more where they fill no chunk.
+    exact; up to 7 more, so that a multiple of 8 is coded.
     """
 
     tokens: int

@@ -14,13 +14,14 @@ from torch import Tensor
 from lynx_ascend.codec.layout import HeadRun
 from lynx_ascend.codec.widths import CODE_BITS, DEFAULT_WIDTH, ChannelWidths
 
+GROUP = 8  # tokens whose bits share a byte
 # (distance of the rows that change places, the bits that stay): an 8 x 8 bit matrix is transposed by halves.
 _STEPS = ((4, 0x0F), (2, 0x33), (1, 0x55))
 
 
 def to_bitplanes(codes: Tensor) -> Tensor:
     """uint8 ``[..., tokens, dim]``, tokens a multiple of 8, as rows ``[..., tokens / 8, 8, dim]``."""
-    return _transpose(codes.unflatten(-2, (-1, CODE_BITS))).flip(-2)
+    return _transpose(codes.unflatten(-2, (-1, GROUP))).flip(-2)
 
 
 def from_bitplanes(rows: Tensor) -> Tensor:

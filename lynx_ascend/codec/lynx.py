@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from lynx_ascend.codec.base import PlaneShape
-from lynx_ascend.codec.bitplanes import from_bitplanes, join_rows, split_rows, to_bitplanes, width_values
+from lynx_ascend.codec.bitplanes import (
+    GROUP,
+    from_bitplanes,
+    join_rows,
+    split_rows,
+    to_bitplanes,
+    width_values,
+)
 from lynx_ascend.codec.checks import check_none
 from lynx_ascend.codec.companding import companding
 from lynx_ascend.codec.float16 import FLOAT16_MAX, covered, covering_range
@@ -45,10 +52,11 @@ class LynxCodec(TiledCodec):
     def _coded(self, tokens: int, spec: PlaneSpec) -> int:
         if self.spec.page % spec.chunk:
             raise CodecError(f"chunks of {spec.chunk} tokens do not divide a page of {self.spec.page}")
-        return tokens // spec.chunk * spec.chunk
+        coded = tokens // GROUP * GROUP
+        return coded if coded > self.spec.sinks else 0
 
     def _tile_bytes(self, dim: int, tokens: int, bits: int, spec: PlaneSpec) -> tuple[int, int]:
-        chunks = tokens // spec.chunk
+        chunks = -(-tokens // spec.chunk)
         anchor = 4 * dim + 2 * chunks * dim + tokens // 8 * bits
         return anchor + (tokens if spec.token_scale else 0), tokens // 8 * (CODE_BITS * dim - bits)
 
@@ -60,13 +68,14 @@ class LynxCodec(TiledCodec):
             raw |= ~(largest <= FLOAT16_MAX).all(-1)  # written so that a NaN fails
             token_scale = token_scale_codes(largest)
             values.div_(token_scales(values.device)[token_scale].unsqueeze(-1))
-        x = values.unflatten(2, (-1, spec.chunk))
+        tokens = values.shape[2]
+        x = _whole_chunks(values, spec.chunk)
         low, high = x.amin(3), x.amax(3)
         page_low, page_high = low.amin(2), high.amax(2)
         gamma_min, gamma_scale = covering_range(page_low, page_high)
         raw |= ~covered(page_low, page_high, gamma_scale).all(-1)
         tiles = zero_raw(raw, x, low, high, gamma_min, gamma_scale)
-        return Tiles(tiles, self._codes(x, low, high, gamma_min, gamma_scale, token_scale, spec))
+        return Tiles(tiles, self._codes(x, low, high, gamma_min, gamma_scale, token_scale, spec, tokens))
 
     def _codes(
         self,
@@ -77,6 +86,7 @@ class LynxCodec(TiledCodec):
         gamma_scale: Tensor,
         token_scale: Tensor | None,
         spec: PlaneSpec,
+        tokens: int,
     ) -> _Fields:
         base = gamma_min.float().unsqueeze(2)
         width = gamma_scale.float().unsqueeze(2)
@@ -85,7 +95,7 @@ class LynxCodec(TiledCodec):
         # images of the extremes of x, and u stays within [-1, 1]: nothing needs a clamp.
         low, high = (low - base) / width, (high - base) / width
         x.sub_(base.unsqueeze(3)).div_(width.unsqueeze(3))
-        center = (low + high) * 127.5 if self.spec.center == "midrange" else _mean(x) * 255
+        center = (low + high) * 127.5 if self.spec.center == "midrange" else _mean(x, tokens) * 255
         mu_code = center.round_().to(torch.uint8)
         mu = fractions(255, x.device)[mu_code.int()]
         sigma_code = sigma_codes(torch.maximum(high - mu, mu - low))
@@ -97,7 +107,7 @@ class LynxCodec(TiledCodec):
             mu_code,
             sigma_code.to(torch.uint8),
             None if token_scale is None else token_scale.to(torch.uint8),
-            to_bitplanes(codes.flatten(2, 3)),
+            to_bitplanes(codes.flatten(2, 3)[:, :, :tokens]),
         )
 
     def _pack(self, tiles: Tiles, heads: HeadRun, spec: PlaneSpec) -> tuple[list[Tensor], list[Tensor]]:
@@ -112,7 +122,7 @@ class LynxCodec(TiledCodec):
         self, anchor: Tensor, residual: Tensor | None, tokens: int, dim: int, heads: HeadRun, spec: PlaneSpec
     ) -> Tensor:
         tables = companding(spec.alpha, anchor.device)
-        chunks, groups = tokens // spec.chunk, tokens // 8
+        chunks, groups = -(-tokens // spec.chunk), tokens // GROUP
         sizes = [4 * dim, 2 * chunks * dim, tokens if spec.token_scale else 0, groups * heads.bits]
         gamma, scales, token_scale, front = anchor.split(sizes, -1)
         front = front.unflatten(2, (groups, heads.bits))
@@ -123,12 +133,12 @@ class LynxCodec(TiledCodec):
             index += width_values(spec.widths, heads, anchor.device)[:, None, None] << 8
         table = tables.anchor if residual is None else tables.full
         u = table.index_select(0, index.view(-1)).view(index.shape)
-        u = u.unflatten(2, (chunks, spec.chunk))
+        u = _whole_chunks(u, spec.chunk)
         mu, sigma = scales.unflatten(2, (2, chunks, dim)).unbind(2)
         gamma_min, gamma_scale = _halves(gamma, dim)
         device = anchor.device
         u.mul_(sigmas(device)[sigma.int()].unsqueeze(3)).add_(fractions(255, device)[mu.int()].unsqueeze(3))
-        values = u.flatten(2, 3).mul_(gamma_scale.unsqueeze(2)).add_(gamma_min.unsqueeze(2))
+        values = u.flatten(2, 3)[:, :, :tokens].mul_(gamma_scale.unsqueeze(2)).add_(gamma_min.unsqueeze(2))
         if spec.token_scale:
             values.mul_(token_scales(device)[token_scale.int()].unsqueeze(-1))
         return values
@@ -160,13 +170,30 @@ class LynxInt4Codec(LynxCodec):
         return self.decode_anchor(shape, spec, anchor)
 
 
-def _mean(x: Tensor) -> Tensor:
-    """The mean over the chunk's tokens, halves added pairwise: one order of summation everywhere."""
-    tokens = x.shape[3]
+def _whole_chunks(x: Tensor, chunk: int) -> Tensor:
+    """``[heads, pages, tokens, dim]`` as ``[heads, pages, chunks, chunk, dim]``, the last token repeated to fill up."""
+    missing = -x.shape[2] % chunk
+    if missing:
+        x = torch.cat((x, x[:, :, -1:].expand(-1, -1, missing, -1)), 2)
+    return x.unflatten(2, (-1, chunk))
+
+
+def _mean(x: Tensor, tokens: int) -> Tensor:
+    """The mean over each chunk's tokens, halves added pairwise: one order of summation everywhere.
+
+    What stands behind the first ``tokens`` tokens of ``[heads, pages, chunks, chunk, dim]`` counts as 0.
+    """
+    chunk = x.shape[3]
+    rest = tokens % chunk
+    counts = torch.full((x.shape[2], 1), chunk, dtype=x.dtype, device=x.device)
+    if rest:
+        x = x.clone()
+        x[:, :, -1, rest:] = 0
+        counts[-1] = rest
     while x.shape[3] > 1:
         first, second = x.chunk(2, 3)
         x = first + second
-    return x.squeeze(3) / tokens
+    return x.squeeze(3) / counts
 
 
 def _halves(gamma: Tensor, dim: int) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ class PlaneSpec:
     """How one plane is quantized.
 
     Args:
-        chunk: consecutive tokens that share a center and a scale; 32, 64, 128 or 256.
+        chunk: consecutive tokens that share a center and a scale; 32, 64, 128 or 256. The last may be shorter.
         token_scale: whether a power of 2^(1/4) per (token, head) is taken out first (V planes).
         alpha: strength of the companding; used as float32.
         widths: how many bits of each channel travel in the anchor; None: 4 everywhere.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import uuid
 from typing import Any
@@ -13,13 +14,15 @@ from lynx_ascend.demo.measure import Run, parse_token_times
 from lynx_ascend.demo.prompts import Prompt
 
 TIMEOUT_S = 300.0
+STATS_TIMEOUT_S = 30
 
 
 class Client:
     """Sends greedy, non-streaming requests, each with a cache salt of its own: no prefix cache helps any codec."""
 
-    def __init__(self, url: str, model: str, *, chat: bool) -> None:
+    def __init__(self, url: str, prefill_url: str, model: str, *, chat: bool) -> None:
         self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False)
+        self._prefill_url = prefill_url
         self._model, self._chat = model, chat
 
     def __enter__(self) -> Client:
@@ -32,6 +35,7 @@ class Client:
         """One measured request. `DemoError` if it is refused, or if no transfer took place."""
         body = self._body(prompt, codec, max_tokens)
         path = "/v1/chat/completions" if self._chat else "/v1/completions"
+        encoded = self._encode_seconds()
         began = time.time()
         try:
             reply = self._http.post(path, json=body)
@@ -44,7 +48,19 @@ class Client:
         ended = time.time()
         if reply.status_code != 200:
             raise DemoError(f"{codec}: status {reply.status_code}: {reply.text[:500]}")
-        return read_answer(reply.json(), codec, repetition, began, ended)
+        run = read_answer(reply.json(), codec, repetition, began, ended)
+        return dataclasses.replace(run, encode_s=self._encode_seconds() - encoded)
+
+    def _encode_seconds(self) -> float:
+        """What P's rank 0 has spent encoding so far; requests follow each other, so the increase is one's."""
+        body = {"method": "lynx_stats", "timeout": STATS_TIMEOUT_S}
+        try:
+            reply = self._http.post(
+                f"{self._prefill_url}/collective_rpc", json=body, timeout=2 * STATS_TIMEOUT_S
+            )
+            return float(reply.json()["results"][0]["encode_seconds"])
+        except (httpx.TransportError, ValueError, KeyError, IndexError, TypeError) as error:
+            raise DemoError(f"the prefill engine does not tell its counters: {error}") from error
 
     def _body(self, prompt: Prompt, codec: str, max_tokens: int) -> dict[str, Any]:
         said: dict[str, Any] = {"prompt": prompt.text}

@@ -11,7 +11,9 @@ from lynx_ascend.demo.errors import DemoError
 
 
 class Transfer(msgspec.Struct, frozen=True):
-    """What D saw of one transfer. Payload bytes, and epoch seconds in the order in which they happen."""
+    """What D saw of one transfer. Payload bytes, epoch seconds in the order in which they happen, and how many
+    seconds it spent decoding what came as anchor.
+    """
 
     anchor_bytes: float
     residual_bytes: float
@@ -21,6 +23,7 @@ class Transfer(msgspec.Struct, frozen=True):
     t_anchor_applied: float
     t_residual_done: float
     t_full_applied: float
+    decode_anchor_s: float = 0.0
 
     @property
     def bytes(self) -> int:
@@ -59,7 +62,10 @@ def parse_token_times(params: object) -> TokenTimes:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One request with one codec. `t_request` is the client's clock just before it was sent, `t_answer` just after."""
+    """One request with one codec. `t_request` is the client's clock just before it was sent, `t_answer` just after.
+
+    `encode_s`: seconds that P spent encoding it, most of them while it was sending what was encoded before.
+    """
 
     codec: str
     repetition: int
@@ -69,11 +75,17 @@ class Run:
     token_ids: tuple[int, ...]
     text: str
     times: TokenTimes
+    encode_s: float = 0.0
 
     @property
     def ttft(self) -> float:
         """Seconds until the first token."""
         return self.times.produced[0] - self.t_request
+
+    @property
+    def codec_s(self) -> float:
+        """Seconds of work of the codec before the first token of D: encoding, and decoding the anchor."""
+        return self.encode_s + self.times.transfer.decode_anchor_s
 
     def produced(self, k: int) -> float | None:
         """TTkT: seconds until the k-th token of D was produced and never taken back; None if there are fewer."""

@@ -64,7 +64,8 @@ def cluster_config(options: Options, log_dir: Path) -> ClusterConfig:
             "model": options.model,
             "dtype": "float32",
             "max_model_len": max(MIN_MODEL_LEN, -(-needed // 32) * 32),
-            "prefill": {**engine, "port": prefill, "kv_port": transfer},
+            # Its /collective_rpc, on loopback, tells how long it encoded.
+            "prefill": {**engine, "port": prefill, "kv_port": transfer, "env": {"VLLM_SERVER_DEV_MODE": "1"}},
             "decode": {**engine, "port": decode},
             # Without P there is nothing to see: its absence must be an error.
             "proxy": {"port": proxy, "fallback": False},

@@ -25,7 +25,12 @@ def print_report(console: Console, runs: Sequence[Run], result: dict[str, Any]) 
     console.print(transfer_table(runs))
     if any(row.codec == BASELINE for row in table):
         console.print(speed_table(table))
-    for line in (*breakdown_lines(runs), *link_lines(table, result["link_mbps"]), *about_lines(result)):
+    for line in (
+        *breakdown_lines(runs),
+        *codec_lines(table),
+        *link_lines(table, result["link_mbps"]),
+        *about_lines(result),
+    ):
         console.print(Text(line), soft_wrap=True)
 
 
@@ -112,6 +117,17 @@ def breakdown_lines(runs: Sequence[Run]) -> list[str]:
         *lines,
         f"{total:7.2f}  together",
         "",
+    ]
+
+
+def codec_lines(table: Sequence[Row]) -> list[str]:
+    """How much of lynx's first token is the codec's own work."""
+    row = next((row for row in table if row.codec == LYNX), None)
+    if row is None or row.codec_share is None:
+        return []
+    return [
+        f"codec: {row.encode_s:.2f} s of encoding, most of it while the link is busy, and "
+        f"{row.decode_anchor_s:.2f} s of decoding the anchor: {100 * row.codec_share:.1f} % of {LYNX}'s TT1T"
     ]
 
 

@@ -76,7 +76,7 @@ def _measure(session: Session, cluster: Cluster, screen: Screen) -> None:
     options = session.options
     with (
         screen.measuring(1 + options.repeat * len(options.codecs)) as bar,
-        Client(cluster.url, options.model, chat=session.tokenizer.chat) as client,
+        Client(cluster.url, cluster.url_of("prefill"), options.model, chat=session.tokenizer.chat) as client,
     ):
         bar.asking("warm-up, not counted")
         client.ask(session.prompts[0], LYNX, 0, WARM_UP_TOKENS)

@@ -18,8 +18,9 @@ LYNX, REFERENCE, BASELINE = "lynx", "lynx-int8", "int8"
 class Row:
     """One codec's medians; times in seconds, None where no run has that many tokens. `produced[k]`, `verified[k]`.
 
-    `all_drafted`, `all_accepted`: of all runs together. Medians of the two may come from different runs, so only these
-    say what share was accepted.
+    `encode_s`, `decode_anchor_s`: the codec's work; `codec_share`: of both in the produced TT1T, though most of the
+    encoding happens while the link is busy. `all_drafted`, `all_accepted`: of all runs together. Medians of the two may
+    come from different runs, so only these say what share was accepted.
     """
 
     codec: str
@@ -32,6 +33,9 @@ class Row:
     accepted: float
     all_drafted: int
     all_accepted: int
+    encode_s: float
+    decode_anchor_s: float
+    codec_share: float | None
 
 
 def summarize(codec: str, runs: Sequence[Run]) -> Row:
@@ -48,6 +52,9 @@ def summarize(codec: str, runs: Sequence[Run]) -> Row:
         accepted=median(run.times.accepted for run in own),
         all_drafted=sum(run.times.drafted for run in own),
         all_accepted=sum(run.times.accepted for run in own),
+        encode_s=median(run.encode_s for run in own),
+        decode_anchor_s=median(run.times.transfer.decode_anchor_s for run in own),
+        codec_share=_median(run.codec_s / first if (first := run.produced(1)) else None for run in own),
     )
 
 
@@ -130,6 +137,9 @@ def _codec_json(row: Row) -> dict[str, Any]:
         "bytes": row.bytes,
         "drafted": row.drafted,
         "accepted": row.accepted,
+        "encode_s": _round(row.encode_s),
+        "decode_anchor_s": _round(row.decode_anchor_s),
+        "codec_share_of_tt1t": _round(row.codec_share),
     }
 
 
@@ -153,11 +163,13 @@ def _run_json(run: Run) -> dict[str, Any]:
         "residual_bytes": int(run.times.transfer.residual_bytes),
         "drafted": run.times.drafted,
         "accepted": run.times.accepted,
+        "encode_s": _round(run.encode_s),
+        "decode_anchor_s": _round(run.times.transfer.decode_anchor_s),
         "breakdown_s": {span.key: _round(span.seconds) for span in breakdown(run)},
         "token_ids": list(run.token_ids),
         "text": run.text,
     }
 
 
-def _round(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 4)
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

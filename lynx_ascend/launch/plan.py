@@ -12,8 +12,10 @@ import msgspec
 
 from lynx_ascend.config import LOOPBACK, WILDCARD, ClusterConfig, DecodeConfig, EngineConfig, PrefillConfig
 from lynx_ascend.launch.device import WORKERS, find_device
+from lynx_ascend.models.calibrations import find_calibration
 
 CONNECTOR = "LynxConnector"
+NO_CALIBRATION = "none"  # the defaults, also for a model that has one
 # The worker in the engine's own process: vLLM's default for CPUs puts it into another one and both spin while they wait
 # for each other, which costs half a core of the two that small machines have. For one rank only.
 EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
@@ -48,6 +50,10 @@ def make_plan(config: ClusterConfig, model: str, private: Path) -> list[Launch]:
 def transfer_config(config: ClusterConfig, role: str) -> dict[str, Any]:
     """vLLM's `--kv-transfer-config` for `prefill` or `decode`."""
     extra = msgspec.to_builtins(config.transfer)
+    if (calibration := _calibration(config)) is not None:
+        extra["calibration"] = calibration
+    else:
+        extra.pop("calibration", None)
     if config.token:
         extra["token"] = config.token
     if role == "prefill":
@@ -59,6 +65,14 @@ def transfer_config(config: ClusterConfig, role: str) -> dict[str, Any]:
         "kv_role": "kv_producer" if role == "prefill" else "kv_consumer",
         "kv_connector_extra_config": extra,
     }
+
+
+def _calibration(config: ClusterConfig) -> str | None:
+    """The file that both engines read: what the configuration names, else what ships for the model."""
+    asked = config.transfer.calibration
+    if asked is None:
+        return find_calibration(config.model)
+    return None if asked == NO_CALIBRATION else str(Path(asked).expanduser().absolute())
 
 
 def private_files(config: ClusterConfig) -> dict[str, str]:

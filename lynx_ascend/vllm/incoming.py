@@ -64,11 +64,11 @@ class IncomingPrompt:
 
     def on_anchor(self, key: PieceKey, payload: Any) -> None:
         """Queue an anchor."""
-        self._thread.submit(lambda: self._guarded(self._anchor_arrived, key, payload))
+        self._thread.submit(lambda: self._guarded(self._anchor_arrived, key, payload, "decode_anchor_s"))
 
     def on_residual(self, key: PieceKey, payload: Any) -> None:
         """Queue a residual."""
-        self._thread.submit(lambda: self._guarded(self._residual_arrived, key, payload))
+        self._thread.submit(lambda: self._guarded(self._residual_arrived, key, payload, "decode_full_s"))
 
     def on_complete(self, stats: TransferStats) -> None:
         """All bytes are here; the pages follow when the queue has been worked off."""
@@ -80,7 +80,7 @@ class IncomingPrompt:
 
     # -- on the decode thread ----------------------------------------------------------------------------------------
 
-    def _guarded(self, step: Any, key: PieceKey, payload: Any) -> None:
+    def _guarded(self, step: Any, key: PieceKey, payload: Any, fact: str) -> None:
         # Set as soon as `subscribe` has returned; the bound only keeps a fault from stopping the decode thread.
         if not self._opened.wait(OPEN_TIMEOUT_S) or self._cancelled:
             return
@@ -92,7 +92,9 @@ class IncomingPrompt:
         except Exception as error:
             logger.exception("lynx: piece %s of request %s", key, self.req_id)
             self._fail(TransferError(f"piece {key} cannot be applied: {error}"))
-        self._owner.count_piece(payload.nbytes, time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        self._facts[fact] = self._facts.get(fact, 0.0) + seconds
+        self._owner.count_piece(payload.nbytes, seconds)
 
     def _anchor_arrived(self, key: PieceKey, payload: Any) -> None:
         pages = {(key.layer, key.plane, page) for page in range(key.first_page, key.first_page + key.pages)}

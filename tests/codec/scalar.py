@@ -74,7 +74,8 @@ def decode(
     """float32 [tokens, heads, dim]; sinks is 0 for a segment that is not the first."""
     out = np.full((tokens, heads, dim), np.nan, F)
     front, back = Reader(anchor), Reader(residual or b"")
-    coded = (tokens - recent) // chunk * chunk
+    coded = (tokens - recent) // 8 * 8
+    coded = coded if coded > sinks else 0
     exact = [t for t in range(tokens) if t < (sinks if coded else 0) or t >= coded]
     pages = math.ceil(tokens / page)
     for h in range(heads):
@@ -82,9 +83,10 @@ def decode(
         rows = [[value(front.take(ITEM[dtype]), dtype) for _ in range(dim)] for _ in exact]
         for p in range(pages):
             first = p * page
-            n = max(0, min(page, coded - first)) // chunk
+            size = max(0, min(page, coded - first))
+            n = -(-size // chunk)
             if flags[p]:
-                for t in range(first, first + n * chunk):
+                for t in range(first, first + size):
                     for ch in range(dim):
                         out[t, h, ch] = value(front.take(ITEM[dtype]), dtype)
                 continue
@@ -94,9 +96,9 @@ def decode(
             gamma_scale = np.frombuffer(front.take(2 * dim), "<f2").astype(F)
             mu = front.take(n * dim)
             sigma = front.take(n * dim)
-            scale = front.take(n * chunk) if token_scale else b""
+            scale = front.take(size) if token_scale else b""
             known: dict[tuple[int, int], str] = {}
-            for group in range(n * chunk // 8):
+            for group in range(size // 8):
                 for part, has in ((front, int.__gt__), (back, int.__le__)):
                     if part is back and residual is None:
                         continue
@@ -108,7 +110,7 @@ def decode(
                                     at = (8 * group + t, ch)
                                     known[at] = known.get(at, "") + str(byte >> t & 1)
             for c in range(n):
-                for j in range(chunk):
+                for j in range(min(chunk, size - c * chunk)):
                     for ch in range(dim):
                         bits = known[c * chunk + j, ch]
                         x = level(bits, alpha) * F(2.0 ** (-sigma[c * dim + ch] / 32))

@@ -21,16 +21,21 @@ from .planes import DTYPES, integers, laplacian, same_bits, specs, uneven
 LYNX = get_codec("lynx")
 
 
-def exact_rows(tokens: int, chunk: int, sinks: int = 4) -> torch.Tensor:
+def coded_rows(tokens: int, sinks: int = 4) -> int:
+    """How many tokens of a first segment stand in tiles."""
+    return tokens // 8 * 8 if tokens // 8 * 8 > sinks else 0
+
+
+def exact_rows(tokens: int, sinks: int = 4) -> torch.Tensor:
     """bool [tokens]: which rows of a first segment travel exact."""
     rows = torch.arange(tokens)
-    coded = tokens // chunk * chunk
+    coded = coded_rows(tokens, sinks)
     return (rows >= coded) | (rows < (sinks if coded else 0))
 
 
 def bound(plane: torch.Tensor, spec: PlaneSpec, steps: float, page: int = 256) -> torch.Tensor:
     """The documented bound of |error| for the coded rows of a first segment, float64, before the cast."""
-    coded = plane.shape[0] // spec.chunk * spec.chunk
+    coded = coded_rows(plane.shape[0])
     x = plane[:coded].double()
     x[:4] = x[4:5]
     scale = torch.ones(coded, plane.shape[1], 1, dtype=torch.float64)
@@ -44,11 +49,12 @@ def bound(plane: torch.Tensor, spec: PlaneSpec, steps: float, page: int = 256) -
         part = x[start : start + page]
         low, high = part.amin(0), part.amax(0)
         width = (high - low + low.abs() * 2**-10 + 2**-24) * (1 + 2**-9) + 2**-23
-        chunks = part.unflatten(0, (-1, spec.chunk))
+        filled = torch.cat((part, part[-1:].expand(-part.shape[0] % spec.chunk, -1, -1)))
+        chunks = filled.unflatten(0, (-1, spec.chunk))
         reach = (chunks.amax(1) - chunks.amin(1)) / 2 + width / 510
         sigma = torch.maximum(reach * 2 ** (1 / 32), width * 2 ** (-255 / 32))
         slack = 2**-21 * (width + low.abs() + high.abs())
-        limit[start : start + page] = (sigma * growth + slack).repeat_interleave(spec.chunk, 0)
+        limit[start : start + page] = (sigma * growth + slack).repeat_interleave(spec.chunk, 0)[: len(part)]
     return limit * scale * (1 + 1e-6)
 
 
@@ -69,8 +75,8 @@ def test_round_trip_stays_within_the_bound(
     encoded = LYNX.encode(plane, spec)
     full = LYNX.decode_full(encoded.shape, spec, encoded.anchor, encoded.residual)
     anchor = LYNX.decode_anchor(encoded.shape, spec, encoded.anchor)
-    exact = exact_rows(tokens, spec.chunk)
-    coded = tokens // spec.chunk * spec.chunk
+    exact = exact_rows(tokens)
+    coded = coded_rows(tokens)
     for decoded, steps in ((full, 0.5), (anchor, 8)):
         assert same_bits(decoded[exact], plane[exact])
         error = (decoded.double() - plane.double()).abs()[:coded]
@@ -158,7 +164,7 @@ def test_tails_of_any_length_are_exact(tokens: int) -> None:
     for spec in (K_SPEC, V_SPEC):
         encoded = LYNX.encode(plane, spec)
         decoded = LYNX.decode_anchor(encoded.shape, spec, encoded.anchor)
-        exact = exact_rows(tokens, spec.chunk)
+        exact = exact_rows(tokens)
         assert same_bits(decoded[exact], plane[exact])
         assert (decoded - plane).float().abs().max() < 30
 
@@ -216,7 +222,7 @@ def test_recent_tokens_are_exact(recent: int) -> None:
         encoded = LYNX.encode(plane, spec, recent=recent)
         assert encoded.anchor.numel() == LYNX.anchor_bytes(encoded.shape, spec)
         decoded = LYNX.decode_anchor(encoded.shape, spec, encoded.anchor)
-        coded = (300 - recent) // spec.chunk * spec.chunk
+        coded = coded_rows(300 - recent)
         assert same_bits(decoded[coded:], plane[coded:])
         assert coded == 0 or not same_bits(decoded[4:coded], plane[4:coded])
 
@@ -276,11 +282,12 @@ def test_segments_decode_to_the_whole(spec: PlaneSpec, tokens: int) -> None:
 def test_segments_hold_the_tiles_of_the_whole() -> None:
     plane = integers(600, 1, 4, torch.float32)
     tile, row = 4 * 4 + 2 * 8 * 4 + 128 * 4, 16
-    whole = LYNX.encode(plane, K_SPEC).anchor[64 + (4 + 600 % 32) * row :]
+    whole = LYNX.encode(plane, K_SPEC).anchor[64 + 4 * row :]
     first = LYNX.encode(plane[:256], K_SPEC).anchor[64 + 4 * row :]
     second = LYNX.encode(plane[256:512], K_SPEC, first_token=256).anchor[64:]
-    last = LYNX.encode(plane[512:], K_SPEC, first_token=512).anchor[64 + (600 % 32) * row :]
+    last = LYNX.encode(plane[512:], K_SPEC, first_token=512).anchor[64:]
     assert first.numel() == second.numel() == tile
+    assert last.numel() == 4 * 4 + 2 * 3 * 4 + 44 * 4  # 88 tokens: two whole chunks and one of 24
     assert torch.equal(whole, torch.cat((first, second, last)))
 
 

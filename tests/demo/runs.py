@@ -29,6 +29,7 @@ def make_run(
         t_anchor_applied=at + 7.0,
         t_residual_done=at + 9.0,
         t_full_applied=at + 9.05,
+        decode_anchor_s=0.05,
     )
     times = TokenTimes(
         admitted=at + 5.0,
@@ -41,7 +42,7 @@ def make_run(
         verify_started=at + 9.1 if drafted else None,
     )
     token_ids = tuple(ids or range(100, 100 + tokens))
-    return Run(codec, repetition, BEGAN, at + 20.0, 2990, token_ids, f"text of {codec}", times)
+    return Run(codec, repetition, BEGAN, at + 20.0, 2990, token_ids, f"text of {codec}", times, encode_s=0.2)
 
 
 def make_runs(repetitions=3, **of_lynx):

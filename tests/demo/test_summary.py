@@ -37,6 +37,8 @@ def test_json_holds_medians():
     assert lynx["tt1t_produced_s"] == 7.6
     assert lynx["tt1t_verified_s"] == 10.0
     assert (lynx["bytes"], lynx["drafted"], lynx["accepted"]) == (37_000_000, 20, 18)
+    assert (lynx["encode_s"], lynx["decode_anchor_s"]) == (0.2, 0.05)
+    assert lynx["codec_share_of_tt1t"] == 0.0329  # of 7.1, 7.6 and 8.1 s
     assert len(result["runs"]) == 15
     assert result["runs"][4]["breakdown_s"]["verify"] == 0.4
 
@@ -85,6 +87,8 @@ def test_the_report():
         assert figure in lynx
     assert "medians of 3" in text
     assert "0.40  verify" in text
+    assert "0.20 s of encoding" in text
+    assert "3.3 % of lynx's TT1T" in text
     assert "50 Mbit/s" in text
     assert "5.6 s" in text  # 35 MB at 50 Mbit/s
     assert "smollm2" in text

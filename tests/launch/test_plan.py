@@ -8,9 +8,11 @@ import pytest
 from lynx_ascend.config import parse_config
 from lynx_ascend.errors import ConfigError
 from lynx_ascend.launch import make_plan
-from lynx_ascend.launch.plan import private_files
+from lynx_ascend.launch.plan import private_files, transfer_config
+from lynx_ascend.models.calibrations import find_calibration
 
 PRIVATE = Path("/private")
+SHIPPED = {"calibration": find_calibration("smollm2")}
 
 
 def option(command: tuple[str, ...], name: str) -> str:
@@ -20,6 +22,19 @@ def option(command: tuple[str, ...], name: str) -> str:
 @pytest.fixture(autouse=True)
 def _no_token(monkeypatch):
     monkeypatch.delenv("LYNX_TOKEN", raising=False)
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_both_engines_get_the_calibration(role, tmp_path):
+    def chosen(model, **transfer):
+        config = parse_config({"model": model, "transfer": transfer})
+        return transfer_config(config, role)["kv_connector_extra_config"].get("calibration")
+
+    assert SHIPPED["calibration"] is not None
+    assert chosen("smollm2") == SHIPPED["calibration"]
+    assert chosen("smollm2", calibration="none") is None
+    assert chosen("smollm2", calibration=str(tmp_path / "own.yaml")) == str(tmp_path / "own.yaml")
+    assert chosen(str(tmp_path)) is None
 
 
 def test_engines_on_a_cpu(tmp_path):
@@ -50,13 +65,18 @@ def test_engines_on_a_cpu(tmp_path):
         "kv_connector_extra_config": {
             "link_mbps": 200.0,
             "fault_injection": True,
+            **SHIPPED,
             "host": "127.0.0.1",
             "port": 14579,
         },
     }
     transfer = json.loads(option(decode.command, "--kv-transfer-config"))
     assert transfer["kv_role"] == "kv_consumer"
-    assert transfer["kv_connector_extra_config"] == {"link_mbps": 200.0, "fault_injection": True}
+    assert transfer["kv_connector_extra_config"] == {
+        "link_mbps": 200.0,
+        "fault_injection": True,
+        **SHIPPED,
+    }
     assert prefill.env["OMP_NUM_THREADS"] == "2"
     assert prefill.env["OMP_WAIT_POLICY"] == "passive"
     assert prefill.env["HF_HUB_OFFLINE"] == "1"

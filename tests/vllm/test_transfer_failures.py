@@ -143,8 +143,9 @@ def test_overlapping_pieces_do_not_pass_for_missing_pages(lab, run, monkeypatch)
 
     def overlapping(codec, tokens):
         for plane in run.p.planes:
-            yield plane, PieceKey(plane.layer, plane.index, 0, 2, 0, plane.heads), 0, 512
-            yield plane, PieceKey(plane.layer, plane.index, 1, 1, 0, plane.heads), 256, 512
+            for first, pages in ((0, 2), (1, 1)):
+                shape = plane.shape(first * 256, 512)
+                yield plane, PieceKey(plane.layer, plane.index, first, pages, 0, plane.heads), shape
 
     monkeypatch.setattr(run.p, "pieces", overlapping)
     lab.fill(run.p, lab.blocks(700), 700)
