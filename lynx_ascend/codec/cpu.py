@@ -6,24 +6,28 @@ What it does not do (raw tiles, damaged payloads, other codecs) it says, and the
 from __future__ import annotations
 
 import importlib
+from collections.abc import MutableMapping
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from lynx_ascend import envs
 from lynx_ascend.codec.base import DTYPES, Codec, EncodedPlane
 from lynx_ascend.codec.companding import companding, thresholds
+from lynx_ascend.codec.layout import SegmentLayout
 from lynx_ascend.codec.lynx import LynxCodec, LynxInt4Codec
 from lynx_ascend.codec.pages import PagedPlane
 from lynx_ascend.codec.scales import fractions, sigmas, token_scales
 from lynx_ascend.codec.segment import PagedSegment
 from lynx_ascend.codec.spec import CodecSpec, PlaneSpec
 from lynx_ascend.codec.widths import ChannelWidths
-from lynx_ascend.errors import CodecError, ConfigError
+from lynx_ascend.errors import ConfigError
 
 _HOST = torch.device("cpu")
+_PACKINGS: MutableMapping[Tensor, tuple[int, Any]] = WeakTensorKeyDictionary()
 
 
 @lru_cache(maxsize=1)
@@ -44,12 +48,12 @@ def extension() -> Any | None:
 def encode(codec: Codec, segment: PagedSegment, spec: PlaneSpec, threads: int = 1) -> EncodedPlane | None:
     """Encode straight from the pages. None: take the reference (not built, not this codec, or a raw tile)."""
     module = extension()
-    if module is None or not _handles(codec, segment, spec):
+    if module is None or not isinstance(codec, LynxCodec) or not _handles(codec, segment, spec):
         return None
     shape = segment.shape
-    anchor = torch.empty(codec.anchor_bytes(shape, spec), dtype=torch.uint8)
-    residual = torch.empty(codec.residual_bytes(shape, spec), dtype=torch.uint8)
-    place = _place(module, codec, segment, spec)
+    layout = codec.layout(shape, spec)
+    anchor, residual = (torch.empty(size, dtype=torch.uint8) for size in layout.bytes)
+    place = _place(module, codec, segment, spec, layout)
     done = module.encode(*place, *_memory(anchor), *_memory(residual), threads)
     return EncodedPlane(shape, anchor, residual) if done else None
 
@@ -69,24 +73,23 @@ def decode(
     """
     module = extension()
     streams = (anchor,) if residual is None else (anchor, residual)
-    if module is None or not _handles(codec, segment, spec, *streams):
+    if module is None or not isinstance(codec, LynxCodec) or not _handles(codec, segment, spec, *streams):
         return False
     if isinstance(codec, LynxInt4Codec):
         if residual is not None and residual.numel():
             return False
         residual = None
-    place = _place(module, codec, segment, spec)
+    place = _place(module, codec, segment, spec, codec.layout(segment.shape, spec))
     rest = (0, 0) if residual is None else _memory(residual)
     return bool(module.decode(*place, skip, *_memory(anchor), *rest, residual is not None, threads))
 
 
-def _handles(codec: Codec, segment: PagedSegment, spec: PlaneSpec, *streams: Tensor) -> bool:
-    """Whether the C++ codec knows the codec and may dereference what it is given."""
+def _handles(codec: LynxCodec, segment: PagedSegment, spec: PlaneSpec, *streams: Tensor) -> bool:
+    """Whether the C++ codec knows the layout and may dereference what it is given."""
     pages, ids = segment.pages, segment.block_ids
     tensors = [pages.values, ids, *streams, *([] if pages.place is None else [pages.place])]
     return (
-        isinstance(codec, LynxCodec)
-        and segment.start % codec.spec.page == 0
+        segment.start % codec.spec.page == 0
         and codec.spec.page % spec.chunk == 0
         and ids.is_contiguous()
         and all(tensor.device.type == "cpu" for tensor in tensors)
@@ -99,13 +102,14 @@ def _memory(stream: Tensor) -> tuple[int, int]:
     return stream.data_ptr(), stream.numel()
 
 
-def _place(module: Any, codec: Codec, segment: PagedSegment, spec: PlaneSpec) -> tuple[Any, ...]:
-    """How the plane is coded, where it stands, and the segment: first token, tokens, recent tokens and exact sinks."""
+def _place(
+    module: Any, codec: LynxCodec, segment: PagedSegment, spec: PlaneSpec, layout: SegmentLayout
+) -> tuple[Any, ...]:
+    """How the plane is coded, where it stands, and the segment: first token, tokens, coded tokens and exact sinks."""
     shape = segment.shape
     coding = _coding(type(codec), codec.spec, spec, shape.heads, shape.dim)
-    first = shape.first_token == 0 and shape.tokens - shape.recent >= spec.chunk
     pages = _pages(module, segment.pages, segment.block_ids)
-    return coding, pages, shape.first_token, shape.tokens, shape.recent, codec.spec.sinks if first else 0
+    return coding, pages, shape.first_token, shape.tokens, layout.coded, layout.sinks
 
 
 def _pages(module: Any, pages: PagedPlane, block_ids: Tensor) -> Any:
@@ -124,15 +128,22 @@ def _pages(module: Any, pages: PagedPlane, block_ids: Tensor) -> Any:
         head_stride=head,
         token_stride=token,
         channel_stride=channel,
-        place=0 if pages.place is None else pages.place.data_ptr(),
+        packing=None if pages.place is None else _packing(pages.place),
     )
+
+
+def _packing(place: Tensor) -> Any:
+    """The tables of a packed cache; kept as long as ``place`` is, and unless it is written to."""
+    version = place._version
+    found = _PACKINGS.get(place)
+    if found is None or found[0] != version:
+        found = _PACKINGS[place] = (version, _module().Packing(place.data_ptr(), place.numel()))
+    return found[1]
 
 
 @lru_cache(maxsize=1024)
 def _coding(kind: type[Codec], common: CodecSpec, spec: PlaneSpec, heads: int, dim: int) -> Any:
     channels = spec.widths or ChannelWidths.uniform(heads, dim)
-    if (channels.heads, channels.dim) != (heads, dim):
-        raise CodecError(f"{channels} does not fit {heads} heads of {dim} channels")
     return _module().Coding(
         _tables(float(spec.alpha)),
         [list(channels.row(head)) for head in range(heads)],

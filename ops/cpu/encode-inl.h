@@ -189,31 +189,33 @@ inline int TokenScaleCode(const Tables& t, int32_t bits) {
   return code;
 }
 
-// The mean of (x - base) / width over a chunk: its halves added until one is left.
+// The mean of (x - base) / width over the `count` tokens of a chunk: its halves added until one is left, 0 for a token
+// that is missing.
 template <class D, class V = hn::Vec<D>>
-HWY_NOINLINE V Mean(D d, const float* x, int chunk, V base, V width, float* sums) {
+HWY_NOINLINE V Mean(D d, const float* x, int count, int chunk, V base, V width, float* sums) {
   const size_t lanes = hn::Lanes(d);
-  for (int t = 0; t < chunk; ++t) {
+  for (int t = 0; t < count; ++t) {
     hn::Store(hn::Div(hn::Sub(hn::Load(d, x + t * lanes), base), width), d, sums + t * lanes);
   }
+  for (int t = count; t < chunk; ++t) hn::Store(hn::Zero(d), d, sums + t * lanes);
   for (int rest = chunk / 2; rest >= 1; rest /= 2) {
     for (int t = 0; t < rest; ++t) {
       hn::Store(hn::Add(hn::Load(d, sums + t * lanes), hn::Load(d, sums + (t + rest) * lanes)), d,
                 sums + t * lanes);
     }
   }
-  return hn::Div(hn::Load(d, sums), hn::Set(d, static_cast<float>(chunk)));
+  return hn::Div(hn::Load(d, sums), hn::Set(d, static_cast<float>(count)));
 }
 
-// The code byte of every value of a chunk, token by token `stride` bytes apart. Meanwhile memory fetches, `offset` bytes
-// from their start, the rows `next` that come later, unless that is null.
+// The code byte of every value of a chunk's `count` tokens, token by token `stride` bytes apart. Meanwhile memory fetches,
+// `offset` bytes from their start, the rows `next` that come later, unless that is null.
 template <class D, class Coder>
-HWY_INLINE void EncodeChunk(D d, const Coder& coder, const float* x, int chunk, size_t stride, uint8_t* codes,
+HWY_INLINE void EncodeChunk(D d, const Coder& coder, const float* x, int count, size_t stride, uint8_t* codes,
                             const void* const* next, size_t offset) {
   const hn::RebindToUnsigned<D> du;
   const hn::Rebind<uint8_t, D> du8;
   const size_t lanes = hn::Lanes(d);
-  for (int t = 0; t < chunk; t += 2, x += 2 * lanes, codes += 2 * stride) {  // two, for their chains overlap
+  for (int t = 0; t < count; t += 2, x += 2 * lanes, codes += 2 * stride) {  // two, for their chains overlap
     if (next != nullptr) {
       hwy::Prefetch(static_cast<const uint8_t*>(next[t]) + offset);
       hwy::Prefetch(static_cast<const uint8_t*>(next[t + 1]) + offset);
@@ -244,7 +246,7 @@ bool EncodeColumn(D d, const Tile& tile, const void* const* rows, const void* co
   V page_low = hn::Set(d, kMost), page_high = hn::Set(d, -kMost);
   for (int n = 0; n < chunks; ++n) {
     V low = hn::Set(d, kMost), high = hn::Set(d, -kMost);
-    for (int t = n * chunk; t < (n + 1) * chunk; ++t) {
+    for (int t = n * chunk; t < std::min((n + 1) * chunk, tile.tokens); ++t) {
       V x = ReadValues(d, static_cast<const T*>(rows[t]) + channel);
       if (tile.token_scale) x = Divide<kFast>(d, x, hn::Set(d, scales[2 * t]), hn::Set(d, scales[2 * t + 1]));
       low = hn::Min(low, x);
@@ -275,9 +277,10 @@ bool EncodeColumn(D d, const Tile& tile, const void* const* rows, const void* co
   uint8_t* sigmas = mus + chunks * dim;
   for (int n = 0; n < chunks; ++n) {
     const float* x = values + static_cast<size_t>(n) * chunk * lanes;
+    const int count = std::min(chunk, tile.tokens - n * chunk);
     const V low = hn::Div(hn::Sub(hn::Load(d, lows + n * lanes), base), width);
     const V high = hn::Div(hn::Sub(hn::Load(d, highs + n * lanes), base), width);
-    const V center = tile.mean ? hn::Mul(Mean(d, x, chunk, base, width, sums), hn::Set(d, 255.0f))
+    const V center = tile.mean ? hn::Mul(Mean(d, x, count, chunk, base, width, sums), hn::Set(d, 255.0f))
                                : hn::Mul(hn::Add(low, high), hn::Set(d, 127.5f));
     const auto mu_code = hn::And(hn::NearestInt(center), hn::Set(di, 255));  // as it is, unless the cache changes
     const V mu = hn::GatherIndex(d, tables.fraction.data(), mu_code);
@@ -290,10 +293,10 @@ bool EncodeColumn(D d, const Tile& tile, const void* const* rows, const void* co
     const size_t offset = channel * sizeof(T);
     const void* const* later = next == nullptr || offset % kLine >= lanes * sizeof(T) ? nullptr : next + n * chunk;
     if (HWY_LIKELY(tables.fitted)) {
-      EncodeChunk(d, QuickCodes<D>(d, tables, parameters), x, chunk, stride, to, later, offset);
+      EncodeChunk(d, QuickCodes<D>(d, tables, parameters), x, count, stride, to, later, offset);
     } else {
       const auto exact = [&](D tag, V value) HWY_ATTR { return ExactCodes(tag, tables, parameters, value); };
-      EncodeChunk(d, exact, x, chunk, stride, to, later, offset);
+      EncodeChunk(d, exact, x, count, stride, to, later, offset);
     }
   }
   return true;
@@ -329,7 +332,7 @@ bool EncodeTyped(const Tile& tile, const void* const* rows, const void* const* n
                  uint8_t* residual, Scratch& scratch) {
   const hn::ScalableTag<float> d;
   const size_t lanes = hn::Lanes(d), tokens = tile.tokens, dim = tile.dim;
-  scratch.values.resize(tokens * lanes * 2 + 2 * tile.Chunks() * lanes + 64);
+  scratch.values.resize((tokens + tile.chunk + 2 * tile.Chunks()) * lanes + 64);
   scratch.parameters.resize(3 * tokens);
   scratch.codes.resize(tokens * CodeStride(dim));
   scratch.planes.resize(PlaneScratch(dim));

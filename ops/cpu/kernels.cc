@@ -6,6 +6,7 @@
 
 #include "decode-inl.h"
 #include "encode-inl.h"
+#include "permute-inl.h"
 
 #if HWY_TARGET == HWY_SCALAR
 // The compiler's baseline on x86, which Usable() refuses: nothing to compile for it.
@@ -14,6 +15,7 @@ namespace lynx {
 namespace HWY_NAMESPACE {
 bool EncodeAny(const Tile&, const void* const*, const void* const*, uint8_t*, uint8_t*, Scratch&) { return false; }
 void DecodeAny(const Tile&, const uint8_t*, const uint8_t*, void* const*, bool, Scratch&) {}
+void PermuteAny(const int32_t*, size_t, size_t, const void*, void*, bool) {}
 }  // namespace HWY_NAMESPACE
 }  // namespace lynx
 HWY_AFTER_NAMESPACE();
@@ -22,10 +24,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include <cstring>
 
+#include "packing.h"
+
 namespace lynx {
 
 HWY_EXPORT(EncodeAny);
 HWY_EXPORT(DecodeAny);
+HWY_EXPORT(PermuteAny);
 
 bool EncodeTile(const Tile& tile, const void* const* rows, const void* const* next, uint8_t* anchor, uint8_t* residual,
                 Scratch& scratch) {
@@ -35,6 +40,10 @@ bool EncodeTile(const Tile& tile, const void* const* rows, const void* const* ne
 void DecodeTile(const Tile& tile, const uint8_t* anchor, const uint8_t* residual, void* const* rows, bool stream,
                 Scratch& scratch) {
   HWY_DYNAMIC_DISPATCH(DecodeAny)(tile, anchor, residual, rows, stream, scratch);
+}
+
+void Permute(const int32_t* index, size_t count, size_t item, const void* from, void* to, bool stream) {
+  HWY_DYNAMIC_DISPATCH(PermuteAny)(index, count, item, from, to, stream);
 }
 
 namespace {

@@ -21,7 +21,7 @@ class Layout {
  public:
   Layout(const Coding& coding, const Segment& segment, Dtype dtype)
       : coding_(coding), segment_(segment), dtype_(dtype) {
-    coded = (segment.tokens - segment.recent) / coding.chunk * coding.chunk;
+    coded = segment.coded;
     pages = (segment.tokens + coding.page - 1) / coding.page;
     tiles = (coded + coding.page - 1) / coding.page;
     flags = (pages + 63) / 64 * 64;
@@ -54,8 +54,6 @@ class Layout {
   size_t ResidualAt(size_t head, int64_t page) const {
     return residuals_[head] + (page ? page * TileAt(head, 0).ResidualBytes() : 0);
   }
-  // The i-th exact row, counted from the segment's first token.
-  int64_t ExactToken(int64_t i) const { return i < segment_.sinks ? i : coded + i - segment_.sinks; }
 
   Sizes size{0, 0};
   int64_t coded, pages, tiles, flags, exact;
@@ -68,94 +66,6 @@ class Layout {
   std::vector<size_t> anchors_, residuals_;
 };
 
-// Address of values in the pages, token by token of one head.
-class Rows {
- public:
-  Rows(const Pages& pages, const Segment& segment, int dim)
-      : pages_(pages), start_(segment.start), dim_(dim), item_(ItemSize(pages.dtype)) {}
-
-  bool Direct() const { return pages_.place == nullptr && pages_.channel_stride == 1; }
-
-  // The row itself; only if Direct().
-  uint8_t* At(size_t head, int64_t token) const {
-    const int64_t at = start_ + token;
-    return Part(head, at) + at % pages_.block_size * pages_.token_stride * item_;
-  }
-
-  // The rows of `count` tokens; only if Direct().
-  void Fill(size_t head, int64_t token, int64_t count, void** to) const {
-    const int64_t step = pages_.token_stride * item_;
-    while (count > 0) {
-      const int64_t within = (start_ + token) % pages_.block_size;
-      const int64_t run = std::min(count, pages_.block_size - within);
-      uint8_t* row = At(head, token);
-      for (int64_t k = 0; k < run; ++k) to[k] = row + k * step;
-      to += run, token += run, count -= run;
-    }
-  }
-
-  void Read(size_t head, int64_t token, void* to) const {
-    if (Direct()) {
-      std::memcpy(to, At(head, token), dim_ * item_);
-    } else if (item_ == 2) {
-      Gather<uint16_t>(head, token, static_cast<uint16_t*>(to));
-    } else {
-      Gather<uint32_t>(head, token, static_cast<uint32_t*>(to));
-    }
-  }
-
-  void Write(size_t head, int64_t token, const void* from) const {
-    if (Direct()) {
-      std::memcpy(At(head, token), from, dim_ * item_);
-    } else if (item_ == 2) {
-      Scatter<uint16_t>(head, token, static_cast<const uint8_t*>(from));
-    } else {
-      Scatter<uint32_t>(head, token, static_cast<const uint8_t*>(from));
-    }
-  }
-
- private:
-  uint8_t* Part(size_t head, int64_t at) const {
-    const int64_t block = pages_.table[at / pages_.block_size];
-    return pages_.data + (block * pages_.block_stride + static_cast<int64_t>(head) * pages_.head_stride) * item_;
-  }
-
-  template <class U>
-  void Gather(size_t head, int64_t token, U* to) const {
-    const int64_t at = start_ + token, within = at % pages_.block_size;
-    const U* part = reinterpret_cast<const U*>(Part(head, at));
-    if (pages_.place != nullptr) {
-      const int64_t* place = pages_.place + within * dim_;
-      for (int c = 0; c < dim_; ++c) to[c] = part[place[c]];
-    } else {
-      part += within * pages_.token_stride;
-      for (int c = 0; c < dim_; ++c) to[c] = part[c * pages_.channel_stride];
-    }
-  }
-
-  template <class U>
-  void Scatter(size_t head, int64_t token, const uint8_t* from) const {
-    const int64_t at = start_ + token, within = at % pages_.block_size;
-    U* part = reinterpret_cast<U*>(Part(head, at));
-    U value;  // a received exact row need not be aligned
-    if (pages_.place != nullptr) {
-      const int64_t* place = pages_.place + within * dim_;
-      for (int c = 0; c < dim_; ++c) std::memcpy(&value, from + c * sizeof(U), sizeof(U)), part[place[c]] = value;
-    } else {
-      part += within * pages_.token_stride;
-      for (int c = 0; c < dim_; ++c) {
-        std::memcpy(&value, from + c * sizeof(U), sizeof(U));
-        part[c * pages_.channel_stride] = value;
-      }
-    }
-  }
-
-  const Pages& pages_;
-  int64_t start_;
-  int dim_;
-  size_t item_;
-};
-
 // Nothing is read or written before this: what the kernels index with is in range from here on, whoever filled the table.
 void Check(const Coding& coding, const Pages& pages, const Segment& segment) {
   if (coding.heads.empty() || coding.dim < 1) throw std::invalid_argument("a plane needs heads and channels");
@@ -165,12 +75,11 @@ void Check(const Coding& coding, const Pages& pages, const Segment& segment) {
   if (segment.start < 0 || segment.tokens < 1 || pages.block_size < 1) {
     throw std::invalid_argument("a segment needs tokens and blocks");
   }
-  if (segment.recent < 0 || segment.recent > segment.tokens) {
-    throw std::invalid_argument("recent tokens are some of the segment's");
+  if (segment.coded < 0 || segment.coded > segment.tokens || segment.coded % kGroup) {
+    throw std::invalid_argument("coded tokens are some of the segment's, in groups of 8");
   }
-  if (segment.sinks < 0 || segment.sinks >= coding.chunk ||
-      (segment.sinks && segment.tokens - segment.recent < coding.chunk)) {
-    throw std::invalid_argument("sinks stand in the first chunk");
+  if (segment.sinks < 0 || (segment.sinks && segment.sinks >= std::min<int64_t>(segment.coded, coding.page))) {
+    throw std::invalid_argument("sinks stand in the first tile, before others");
   }
   if (segment.tokens > std::numeric_limits<int64_t>::max() - segment.start) {
     throw std::invalid_argument("the segment ends beyond all numbers");
@@ -183,12 +92,8 @@ void Check(const Coding& coding, const Pages& pages, const Segment& segment) {
       throw std::invalid_argument("the block table names a block that is not there");
     }
   }
-  if (pages.place == nullptr) return;
-  const int64_t packed = pages.block_size * coding.dim;
-  for (int64_t i = 0; i < packed; ++i) {
-    if (pages.place[i] < 0 || pages.place[i] >= packed) {
-      throw std::invalid_argument("a packed value has its place outside its block");
-    }
+  if (pages.packing != nullptr && pages.packing->size != pages.block_size * coding.dim) {
+    throw std::invalid_argument("the packing is that of other blocks");
   }
 }
 
@@ -225,16 +130,14 @@ bool EncodeSegment(const Coding& coding, const Pages& pages, const Segment& segm
   if (layout.size.anchor != anchor_size || layout.size.residual != residual_size) {
     throw std::invalid_argument("the streams do not have the segment's size");
   }
-  const Rows rows(pages, segment, coding.dim);
+  const Rows rows(pages, segment.start, coding.dim);
   const int64_t heads = static_cast<int64_t>(coding.heads.size());
+  std::vector<uint8_t> exact(layout.exact * layout.row);
   for (int64_t head = 0; head < heads; ++head) {
     std::memset(anchor + layout.Flags(head), 0, layout.flags);
-    uint8_t* to = anchor + layout.Exact(head);
-    std::vector<uint8_t> row(layout.row);
-    for (int64_t i = 0; i < layout.exact; ++i, to += layout.row) {
-      rows.Read(head, layout.ExactToken(i), row.data());
-      std::memcpy(to, row.data(), layout.row);
-    }
+    rows.Read(head, 0, segment.sinks, exact.data());
+    rows.Read(head, layout.coded, segment.tokens - layout.coded, exact.data() + segment.sinks * layout.row);
+    std::copy(exact.begin(), exact.end(), anchor + layout.Exact(head));
   }
   std::atomic<bool> raw{false};
   Share(layout.tiles * heads, threads, [&](int64_t i, Worker& worker) {
@@ -256,8 +159,8 @@ bool EncodeSegment(const Coding& coding, const Pages& pages, const Segment& segm
       worker.packed.resize(tile.tokens * layout.row);
       for (int64_t t = 0; t < tile.tokens; ++t) {
         worker.rows[t] = worker.packed.data() + t * layout.row;
-        rows.Read(head, first + t, worker.rows[t]);
       }
+      rows.Read(head, first, tile.tokens, worker.packed.data());
     }
     if (page == 0) {  // sinks stand in their tile as copies of the first row that is none
       std::fill(worker.rows.begin(), worker.rows.begin() + segment.sinks, worker.rows[segment.sinks]);
@@ -285,12 +188,15 @@ bool DecodeSegment(const Coding& coding, const Pages& pages, const Segment& segm
   for (int64_t i = 0; i < layout.tiles * heads; ++i) {
     if (!FiniteScales(anchor + layout.AnchorAt(i / layout.tiles, i % layout.tiles), coding.dim)) return false;
   }
-  const Rows rows(pages, segment, coding.dim);
+  const Rows rows(pages, segment.start, coding.dim);
+  std::vector<uint8_t> exact(layout.exact * layout.row);
+  const int64_t first_sink = std::min(skip, segment.sinks);
+  const int64_t first_last = std::min(std::max(skip, layout.coded), segment.tokens);
   for (int64_t head = 0; head < heads; ++head) {
-    const uint8_t* from = anchor + layout.Exact(head);
-    for (int64_t i = 0; i < layout.exact; ++i, from += layout.row) {
-      if (layout.ExactToken(i) >= skip) rows.Write(head, layout.ExactToken(i), from);
-    }
+    std::copy_n(anchor + layout.Exact(head), exact.size(), exact.begin());
+    rows.Write(head, first_sink, segment.sinks - first_sink, exact.data() + first_sink * layout.row);
+    rows.Write(head, first_last, segment.tokens - first_last,
+               exact.data() + (segment.sinks + first_last - layout.coded) * layout.row);
   }
   Share(layout.tiles * heads, threads, [&](int64_t i, Worker& worker) {
     const int64_t head = i / layout.tiles, page = i % layout.tiles, first = page * coding.page;
@@ -310,9 +216,12 @@ bool DecodeSegment(const Coding& coding, const Pages& pages, const Segment& segm
                residual == nullptr ? nullptr : residual + layout.ResidualAt(head, page), worker.rows.data(),
                rows.Direct(), worker.scratch);
     if (rows.Direct()) return;
-    for (int64_t t = dropped; t < tile.tokens; ++t) {
-      rows.Write(head, first + t, worker.rows[t]);
+    int64_t written = dropped;
+    if (page == 0 && skip == 0) {  // then its first block can be written as a whole
+      std::copy_n(anchor + layout.Exact(head), segment.sinks * layout.row, worker.packed.data());
+      written = 0;
     }
+    rows.Write(head, first + written, tile.tokens - written, worker.packed.data() + written * layout.row);
   });
   return true;
 }

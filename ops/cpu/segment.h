@@ -6,25 +6,10 @@
 #include <memory>
 #include <vector>
 
+#include "pages.h"
 #include "tile.h"
 
 namespace lynx {
-
-// Where the values of a plane stand. Strides in values. `place`, if given, is the position of (token, channel) within a
-// head's part of a block; token and channel strides are then not used.
-struct Pages {
-  uint8_t* data;
-  Dtype dtype;
-  const int64_t* table;  // block of each run of `block_size` tokens of the sequence
-  int64_t table_size;
-  int64_t blocks;  // ids in the table are below it
-  int64_t block_size;
-  int64_t block_stride;
-  int64_t head_stride;
-  int64_t token_stride;
-  int64_t channel_stride;
-  const int64_t* place;
-};
 
 // What both ends agree on about a plane.
 struct Coding {
@@ -38,12 +23,12 @@ struct Coding {
   bool has_residual;
 };
 
-// Tokens [start, start + tokens) of a sequence; its first `sinks`, its last `recent` and what before those fills no
-// chunk are exact rows.
+// Tokens [start, start + tokens) of a sequence. The first `coded` stand in tiles; the others, and the first `sinks`, are
+// exact rows.
 struct Segment {
   int64_t start;
   int64_t tokens;
-  int64_t recent;
+  int64_t coded;
   int64_t sinks;
 };
 

@@ -18,14 +18,14 @@ struct Tile {
   const Tables* tables;
   const Channels* channels;
   Dtype dtype;
-  int tokens;
+  int tokens;  // a multiple of 8
   int dim;
   int chunk;
   bool token_scale;
   bool mean;          // encoder policy: the mean instead of the midrange
   bool has_residual;  // false for codecs whose residual is dropped
 
-  int Chunks() const { return tokens / chunk; }
+  int Chunks() const { return (tokens + chunk - 1) / chunk; }  // the last may be short
   size_t Groups() const { return static_cast<size_t>(tokens) / kGroup; }
   size_t HeaderBytes() const {
     return 4 * static_cast<size_t>(dim) + 2 * static_cast<size_t>(Chunks()) * dim + (token_scale ? tokens : 0);

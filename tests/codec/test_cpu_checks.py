@@ -35,7 +35,7 @@ def test_what_it_leaves_to_the_reference():
     with pytest.raises(CodecError, match="flag"):
         backends.decode(codec, segment, K_SPEC, flagged)
     broken = good.anchor.clone()
-    broken[64 + (4 + 12) * 256 :][:2] = torch.tensor([0, 0x7C], dtype=torch.uint8)  # an infinite minimum
+    broken[64 + (4 + 4) * 256 :][:2] = torch.tensor([0, 0x7C], dtype=torch.uint8)  # an infinite minimum
     assert not cpu.decode(codec, segment, K_SPEC, broken, None)
     assert same_bits(plane, before)
     assert cpu.encode(get_codec("int8"), segment, K_SPEC) is None
@@ -77,49 +77,67 @@ def test_settings_that_no_segment_has_are_left_to_the_reference():
         backends.decode(get_codec("lynx", CodecSpec(page=96)), PagedSegment.of(plane), V_SPEC, good.anchor)
 
 
+def addresses(values: torch.Tensor, table: torch.Tensor, packing: object = None) -> object:
+    """Twenty blocks of 48 tokens, two heads of 8 channels."""
+    strides = (2 * 48 * 8, 48 * 8, 0, 1) if packing else (48 * 16, 8, 16, 1)
+    return MODULE.Pages(values.data_ptr(), 2, table.data_ptr(), len(table), 20, 48, *strides, packing)
+
+
 @built
-@pytest.mark.parametrize("change", [{"table": [0, 20]}, {"table": [0, -1]}, {"place": -1}, {"place": 48 * 8}])
+@pytest.mark.parametrize("change", [{"table": [0, 20]}, {"table": [0, -1]}, {"table": [0]}, {"size": 48 * 4}])
 def test_the_extension_itself_checks_what_it_indexes_with(change):
     """Whatever Python let through: a block or a place that is not there is refused before anything is touched."""
-    table, place = torch.tensor(change.get("table", [0, 1])), torch.arange(48 * 8)
-    place[17] = change.get("place", 17)
+    table, place = torch.tensor(change.get("table", [0, 1])), torch.arange(change.get("size", 48 * 8))
     values = torch.zeros(20, 2, 48 * 8)
-    where = MODULE.Pages(
-        values.data_ptr(), 2, table.data_ptr(), 2, 20, 48, 2 * 48 * 8, 48 * 8, 0, 1, place.data_ptr()
-    )
+    where = addresses(values, table, MODULE.Packing(place.data_ptr(), place.numel()))
     codec, spec, sizes = get_codec("lynx"), K_SPEC, PlaneShape(96, 2, 8, torch.float32)
     coding = cpu._coding(type(codec), codec.spec, spec, 2, 8)
     anchor = torch.zeros(codec.anchor_bytes(sizes, spec), dtype=torch.uint8)
     residual = torch.zeros(codec.residual_bytes(sizes, spec), dtype=torch.uint8)
     streams = (anchor.data_ptr(), anchor.numel(), residual.data_ptr(), residual.numel())
-    with pytest.raises(ValueError, match=r"not there|outside its block"):
-        MODULE.encode(coding, where, 0, 96, 0, 4, *streams, 1)
-    with pytest.raises(ValueError, match=r"not there|outside its block"):
-        MODULE.decode(coding, where, 0, 96, 0, 4, 0, *streams, True, 1)
+    with pytest.raises(ValueError, match=r"not there|other blocks|shorter"):
+        MODULE.encode(coding, where, 0, 96, 96, 4, *streams, 1)
+    with pytest.raises(ValueError, match=r"not there|other blocks|shorter"):
+        MODULE.decode(coding, where, 0, 96, 96, 4, 0, *streams, True, 1)
     assert not values.any()
 
 
 @built
+@pytest.mark.parametrize("wrong", [-1, 16, 3])
+def test_a_packing_is_a_permutation(wrong):
+    place = torch.arange(16)
+    place[7] = wrong
+    with pytest.raises(ValueError, match=r"outside its block|the same place"):
+        MODULE.Packing(place.data_ptr(), 16)
+    with pytest.raises(ValueError, match="at least one"):
+        MODULE.Packing(place.data_ptr(), 0)
+
+
+@built
+def test_a_packing_that_was_written_to_is_read_anew():
+    plane, place = laplacian(96, 2, 8, torch.bfloat16), torch.arange(48 * 8)
+    pages = PagedPlane(torch.zeros(2, 2, 48 * 8, dtype=torch.bfloat16), 8, place)
+    codec, segment = get_codec("lynx"), PagedSegment(pages, torch.tensor([1, 0]), 0, 96)
+    for order in (place.clone(), place.flip(0).clone()):
+        place.copy_(order)
+        segment.scatter(plane)
+        assert torch.equal(cpu.encode(codec, segment, K_SPEC).anchor, codec.encode(plane, K_SPEC).anchor)
+
+
+@built
 @pytest.mark.parametrize(
-    ("tokens", "recent", "sinks"),
+    ("tokens", "coded", "sinks"),
     [
-        (96, 0, 32),
-        (96, 0, -1),
-        (2, 0, 4),
-        (0, 0, 0),
-        (2**63 - 1, 0, 0),
-        (96, -1, 0),
-        (96, 97, 0),
-        (96, 65, 4),
+        *[(96, 96, -1), (96, 96, 96), (96, 8, 8), (2, 0, 4), (0, 0, 0), (2**63 - 1, 0, 0)],
+        *[(96, -8, 0), (96, 104, 0), (96, 12, 0)],
     ],
 )
-def test_the_extension_itself_checks_the_span(tokens, recent, sinks):
-    table, values = torch.tensor([0, 1]), torch.zeros(2, 48, 2, 8)
-    where = MODULE.Pages(values.data_ptr(), 2, table.data_ptr(), 2, 2, 48, 48 * 16, 8, 16, 1, 0)
-    codec = get_codec("lynx")
+def test_the_extension_itself_checks_the_span(tokens, coded, sinks):
+    table, values = torch.tensor([0, 1]), torch.zeros(20, 48, 2, 8)
+    codec, where = get_codec("lynx"), addresses(values, table)
     coding = cpu._coding(type(codec), codec.spec, K_SPEC, 2, 8)
-    with pytest.raises(ValueError, match=r"sinks|tokens|beyond|shorter|recent"):
-        MODULE.encode(coding, where, 1 if tokens > 96 else 0, tokens, recent, sinks, 0, 0, 0, 0, 1)
+    with pytest.raises(ValueError, match=r"sinks|tokens|beyond|shorter|coded"):
+        MODULE.encode(coding, where, 1 if tokens > 96 else 0, tokens, coded, sinks, 0, 0, 0, 0, 1)
 
 
 @built
@@ -133,7 +151,6 @@ def test_the_extension_itself_checks_widths(widths):
 @pytest.mark.parametrize("widths", [[], [[]]])
 def test_the_extension_itself_wants_channels(widths):
     coding = MODULE.Coding(cpu._tables(0.5), widths, 256, 32, False, False, True)
-    values, table = torch.zeros(2, 48, 2, 8), torch.tensor([0, 1])
-    where = MODULE.Pages(values.data_ptr(), 2, table.data_ptr(), 2, 2, 48, 48 * 16, 8, 16, 1, 0)
+    table, values = torch.tensor([0, 1]), torch.zeros(20, 48, 2, 8)
     with pytest.raises(ValueError, match="channels"):
-        MODULE.encode(coding, where, 0, 96, 0, 4, 0, 0, 0, 0, 1)
+        MODULE.encode(coding, addresses(values, table), 0, 96, 96, 4, 0, 0, 0, 0, 1)
