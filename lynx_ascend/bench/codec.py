@@ -56,8 +56,9 @@ class Contender:
 class CodecBench:
     """Segments in one large cache of blocks in random order.
 
-    ``rows``: ``[blocks, 2, block, heads, dim]``. ``packed``: ``[blocks, heads, 2, block * dim]``, pairs of channels of
-    32 tokens together, as caches for matrix instructions have K. ``widths``: ``default``, or ``mixed`` in each head.
+    ``rows``: ``[blocks, 2, block, heads, dim]``. ``packed``: ``[blocks, heads, 2, block * dim]``, as vLLM's CPU
+    attention has it for AMX: pairs of channels of 16 tokens together in K, pairs of tokens of 16 channels in V.
+    ``widths``: ``default``, or ``mixed`` in each head.
     """
 
     def __init__(self, megabytes: int, layout: str = "rows", widths: str = "default") -> None:
@@ -66,8 +67,11 @@ class CodecBench:
         generator = torch.Generator().manual_seed(0)
         shape = (2, _BLOCK, _HEADS, _DIM) if layout == "rows" else (_HEADS, 2, _BLOCK * _DIM)
         cache = torch.empty(count * per_segment, *shape, dtype=torch.bfloat16)
-        place = None if layout == "rows" else _pairs_of_channels()
-        planes = [PagedPlane(cache.select(1 if place is None else 2, i), _DIM, place) for i in range(2)]
+        places = (None, None) if layout == "rows" else _packed_places()
+        planes = [
+            PagedPlane(cache.select(1 if place is None else 2, i), _DIM, place)
+            for i, place in enumerate(places)
+        ]
         some = torch.randn(16 * _BLOCK, _HEADS, _DIM, generator=generator)
         some = some * some.abs()  # heavy tails and loud channels, as a K cache has them
         some[..., ::17] *= 8
@@ -197,10 +201,11 @@ def _mixed_widths(generator: torch.Generator) -> ChannelWidths:
     return ChannelWidths(torch.stack([row[torch.randperm(_DIM, generator=generator)] for _ in range(_HEADS)]))
 
 
-def _pairs_of_channels() -> Tensor:
+def _packed_places() -> tuple[Tensor, Tensor]:
     token, channel = torch.arange(_BLOCK).view(-1, 1), torch.arange(_DIM)
-    group = (token // 32 * (_DIM // 2) + channel // 2) * 32 + token % 32
-    return (2 * group + channel % 2).flatten()
+    k = (token // 16 * _DIM + channel // 2 * 2) * 16 + token % 16 * 2 + channel % 2
+    v = (channel // 16 * _BLOCK + token // 2 * 2) * 16 + channel % 16 * 2 + token % 2
+    return k.flatten(), v.flatten()
 
 
 def machine() -> str:
