@@ -15,15 +15,18 @@ from lynx_ascend.eval.subjects import Subject, plain_specs
 
 # What a plane may choose from, beside its widths (docs/research/anchor.md has what each was found to earn).
 CANDIDATES = tuple(Candidate(chunk, alpha) for chunk in (32, 64, 128) for alpha in (0.1, 0.5, 1.5))
-BITS = 4.69
+BITS = 4.7
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """The calibration, and the held-out errors of the defaults and of it, as ``error.Errors.figures`` names them."""
+    """The calibration, its bits in long contexts, and the held-out errors of the defaults and of it.
+
+    The errors' keys are those of ``error.Errors.figures``.
+    """
 
     calibration: Calibration
-    bits: float
+    long_bits: float
     default: dict[str, float]
     calibrated: dict[str, float]
 
@@ -41,7 +44,7 @@ def calibrate(
     """Choose by the samples, measure on the held-out ones.
 
     Args:
-        bits: bits a value of the anchor's tiles, over all planes.
+        bits: bits a value of the anchor at the samples' length, everything included.
         draws: of labels per sample, for the sensitivities.
         step: called after each sample, and twice after each held-out one.
 
@@ -49,7 +52,8 @@ def calibrate(
     """
     spec = CodecSpec()
     costs = measure_costs(model, samples, CANDIDATES, plain_specs, spec, draws=draws, seed=seed, step=step)
-    found = allocate(costs, {key: plain_specs(*key) for key in costs.planes}, bits)
+    specs = {key: plain_specs(*key) for key in costs.planes}
+    found = allocate(costs, specs, bits, samples[0].context.numel())
     calibration = replace(found.calibration, model=model.name)
     codec = get_codec("lynx", spec)
     subjects = [
@@ -62,11 +66,13 @@ def calibrate(
         name: found.figures() for name, found in error.measure(model, held_out, subjects, step=step).items()
     }
     gains = {
-        "tile_bits": round(found.bits, 4),
+        "long_bits": round(found.long_bits, 4),
         **{
             f"{name}_{key}": round(figures[key], 7)
             for name, figures in errors.items()
             for key in ("bits_anchor", "kl_anchor")
         },
     }
-    return Calibrated(replace(calibration, gains=gains), found.bits, errors["default"], errors["calibrated"])
+    return Calibrated(
+        replace(calibration, gains=gains), found.long_bits, errors["default"], errors["calibrated"]
+    )

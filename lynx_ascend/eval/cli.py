@@ -141,7 +141,7 @@ def calibrate(
         None, "-o", "--output", help="File to write. Default: MODEL.calibration.yaml."
     ),
     bits: float = typer.Option(
-        4.69, min=1.5, max=8.7, help="Bits a value of the anchor's tiles, over all planes."
+        4.7, min=1.5, max=9, help="Bits a value of the anchor at --context, everything included."
     ),
     text: Path | None = typer.Option(
         None, help="Your own UTF-8 text; its first half calibrates. Default: essays."
@@ -180,7 +180,11 @@ def calibrate(
     found.calibration.save(target)
     if as_json:
         gains = {"default": found.default, "calibrated": found.calibrated}
-        print(json.dumps({**report.stamp(), "file": str(target), "tile_bits": found.bits, **gains}, indent=2))
+        print(
+            json.dumps(
+                {**report.stamp(), "file": str(target), "long_bits": found.long_bits, **gains}, indent=2
+            )
+        )
         return
     report.print_calibration(model, found, target, len(held_out), context)
 

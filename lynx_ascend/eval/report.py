@@ -100,7 +100,7 @@ def print_calibration(model: str, found: Calibrated, path: Path, contexts: int, 
     console = Console()
     console.print(table)
     console.print(
-        f"{found.bits:.3f} bits a value in tiles; the bits above count exact rows too.\n"
+        f"{found.long_bits:.3f} bits a value in a long context, whose exact rows count for little.\n"
         f"Written to {path}. Give it to both engines: transfer: {{calibration: {path.resolve()}}}",
         soft_wrap=True,
     )

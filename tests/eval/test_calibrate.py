@@ -9,12 +9,15 @@ import torch
 from typer.testing import CliRunner
 
 from lynx_ascend.cli.main import app
-from lynx_ascend.codec import K_SPEC, V_SPEC, CodecSpec, load_calibration
+from lynx_ascend.codec import K_SPEC, V_SPEC, CodecSpec, PlaneShape, get_codec, load_calibration
 from lynx_ascend.errors import ConfigError
-from lynx_ascend.eval.allocate import allocate, metadata_bits
+from lynx_ascend.eval.allocate import allocate
 from lynx_ascend.eval.calibrate import calibrate
+from lynx_ascend.eval.coded import code
 from lynx_ascend.eval.costs import WIDTHS, Candidate, Costs
+from lynx_ascend.eval.subjects import plain_specs
 
+LENGTH = 2000
 SPECS = {(0, "k"): K_SPEC, (0, "v"): V_SPEC}
 
 
@@ -33,37 +36,46 @@ def costs(*candidates: Candidate) -> Costs:
 
 
 def test_the_budget_is_kept_and_used():
-    for bits in (3.0, 4.69, 6.0):
-        found = allocate(costs(Candidate(64, 0.5)), SPECS, bits)
+    for bits in (3.5, 4.69, 6.0):
+        found = allocate(costs(Candidate(64, 0.5)), SPECS, bits, LENGTH)
         assert bits - 0.51 < found.bits <= bits  # all channels of a plane but one are alike here
         widths = {key: plane.widths for key, plane in found.calibration.planes.items()}
         k, v = widths[0, "k"].row(0), widths[0, "v"].row(0)
         assert k[0] == 8
         assert k[0] > k[1] > v[0] or bits == 6.0
         mean = (sum(k) + sum(v)) / 16
-        metadata = sum(metadata_bits(Candidate(64, 0.5), spec, 256, 8) for spec in SPECS.values()) / 2
-        assert found.bits == pytest.approx(mean + metadata)
+        assert found.long_bits == pytest.approx(
+            mean + 32 / 256 + 16 / 64 + 1 / 2
+        )  # half of the planes have 8 bits / 8
+        codec = get_codec("lynx", CodecSpec())
+        shape = PlaneShape(LENGTH, 1, 8, torch.bfloat16, recent=CodecSpec().recent)
+        sizes = [
+            codec.anchor_bytes(shape, found.calibration.apply(*key, spec)) for key, spec in SPECS.items()
+        ]
+        assert found.bits == pytest.approx(8 * sum(sizes) / (2 * LENGTH * 8))
 
 
 def test_more_bits_cost_less_kl():
-    found = [allocate(costs(Candidate(64, 0.5)), SPECS, bits).cost for bits in (3.0, 4.0, 5.0, 6.0)]
+    found = [allocate(costs(Candidate(64, 0.5)), SPECS, bits, LENGTH).cost for bits in (3.5, 4.2, 5.0, 6.0)]
     assert found == sorted(found, reverse=True)
 
 
 def test_the_cheaper_candidate_is_taken():
-    found = allocate(costs(Candidate(32, 0.5), Candidate(128, 0.5)), SPECS, 4.69)
+    found = allocate(costs(Candidate(32, 0.5), Candidate(128, 0.5)), SPECS, 4.7, LENGTH)
     assert {plane.chunk for plane in found.calibration.planes.values()} == {128}
 
 
 def test_too_few_bits_are_refused():
     with pytest.raises(ConfigError, match="too few"):
-        allocate(costs(Candidate(64, 0.5)), SPECS, 1.2)
+        allocate(costs(Candidate(64, 0.5)), SPECS, 1.2, LENGTH)
 
 
 def test_a_calibration_gains_on_held_out_text(tiny, drawn):
-    found = calibrate(tiny, drawn[:2], drawn[2:], bits=4.9, draws=4)
-    assert found.bits <= 4.9
-    assert found.calibrated["kl_anchor"] < 0.8 * found.default["kl_anchor"]
+    kv, _ = tiny.prefill(drawn[0].context)
+    same = code(kv, get_codec("lynx", CodecSpec()), plain_specs).bits_anchor
+    found = calibrate(tiny, drawn[:2], drawn[2:], bits=same, draws=4)
+    assert found.calibrated["bits_anchor"] <= found.default["bits_anchor"] == same
+    assert found.calibrated["kl_anchor"] < 0.9 * found.default["kl_anchor"]
     assert set(found.calibration.planes) == {(layer, name) for layer in (0, 1) for name in ("k", "v")}
 
 
@@ -75,7 +87,7 @@ def test_the_command_writes_a_file_that_loads(tiny_path, tmp_path, monkeypatch):
     size = ["--context", "300", "--following", "16", "--bits", "5", "--json"]
     result = CliRunner().invoke(app, [*arguments, *size])
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["tile_bits"] <= 5
+    assert json.loads(result.stdout)["long_bits"] <= 5
     assert load_calibration(output).gains["calibrated_kl_anchor"] > 0
     missing = CliRunner().invoke(app, [*arguments[:4], "-o", str(tmp_path / "no" / "x.yaml")])
     assert isinstance(missing.exception, ConfigError)

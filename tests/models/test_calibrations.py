@@ -22,7 +22,8 @@ def test_every_known_model_has_one(model):
     for (layer, plane), chosen in found.planes.items():
         assert (chosen.widths.heads, chosen.widths.dim) == (heads, dim)
         assert found.apply(layer, plane, K_SPEC if plane == "k" else V_SPEC).widths is chosen.widths
-    assert found.gains["tile_bits"] <= 4.7
+    assert found.gains["long_bits"] <= 4.7
+    assert found.gains["calibrated_bits_anchor"] <= 4.705
     assert found.gains["calibrated_kl_anchor"] < 0.5 * found.gains["default_kl_anchor"]
 
 
