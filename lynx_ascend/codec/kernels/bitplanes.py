@@ -59,6 +59,7 @@ def store_planes(
     anchor,
     residual,
     row,
+    rows,
     bits,
     places,
     channel,
@@ -68,9 +69,10 @@ def store_planes(
 ):
     """Store the tile of the planes from bit FIRST, 0 or 4, on; without RESIDUAL what belongs there is dropped.
 
-    `row` are the tile's rows, counted from the start of the page; the anchor has `bits` bytes of each group.
+    `row` are the tile's rows, counted from the start of the page, which has `rows`; of a group `bits` bytes are the
+    anchor's.
     """
-    inside = (channel < DIM)[None, :]
+    inside = (row < rows)[:, None] & (channel < DIM)[None, :]
     bit = row & 3
     if WIDTHS:
         place = tl.load(places + (FIRST + bit)[:, None] * DIM + channel[None, :], mask=inside, other=0)
@@ -94,6 +96,7 @@ def load_planes(
     anchor,
     residual,
     row,
+    rows,
     bits,
     places,
     channel,
@@ -102,7 +105,7 @@ def load_planes(
     FULL: tl.constexpr,
 ):
     """Undo `store_planes`, int32. Without FULL, what the residual has is 0; without widths too, not to be asked for."""
-    inside = (channel < DIM)[None, :]
+    inside = (row < rows)[:, None] & (channel < DIM)[None, :]
     bit = row & 3
     if WIDTHS:
         place = tl.load(places + (FIRST + bit)[:, None] * DIM + channel[None, :], mask=inside, other=0)

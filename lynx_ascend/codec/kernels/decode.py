@@ -24,6 +24,7 @@ def store_values(
     token,
     start,
     skip,
+    end,
     block_size,
     block_stride,
     token_stride,
@@ -33,12 +34,15 @@ def store_values(
     KIND: tl.constexpr,
     TOKEN_SCALE: tl.constexpr,
 ):
-    """From levels to values, one rounded operation at a time, and into the pages; tokens before `skip` stay."""
+    """From levels to values, one rounded operation at a time, and into the pages; tokens before `skip` stay.
+
+    A short chunk has rows for tokens from `end` on, which are not there.
+    """
     x = (u * sigma[None, :] + mu[None, :]) * width[None, :] + base[None, :]
     if TOKEN_SCALE:
-        x = x * tl.load(tables + TOKEN_SCALES + load_byte(scales, token >= 0))[:, None]
-    rows = row_offsets(block_ids, start + token, block_size, block_stride, token_stride)
-    written = (token >= skip)[:, None] & inside[None, :]
+        x = x * tl.load(tables + TOKEN_SCALES + load_byte(scales, token < end))[:, None]
+    rows = row_offsets(block_ids, start + tl.minimum(token, end - 1), block_size, block_stride, token_stride)
+    written = ((token >= skip) & (token < end))[:, None] & inside[None, :]
     tl.store(pages + rows[:, None] + columns[None, :], narrow(x, KIND), mask=written)
 
 
@@ -85,11 +89,12 @@ def decode_tiles(
     inside = channel < DIM
 
     # Written so that the compiler sees what divides every offset, and joins bytes to words.
-    chunks = tl.minimum((groups - page * (PAGE // 8)) // (CHUNK // 8), PAGE // CHUNK)
-    tokens = chunks * CHUNK
+    page_groups = tl.minimum(groups - page * (PAGE // 8), PAGE // 8)
+    tokens = page_groups * 8
+    chunks = (tokens + (CHUNK - 1)) // CHUNK
     before, bits = head_bits(head, bits_before, DIM, WIDTHS)
-    header = header_bytes(chunks, DIM, CHUNK, TOKEN_SCALE)
-    page_bytes = header_bytes(PAGE // CHUNK, DIM, CHUNK, TOKEN_SCALE) + PAGE // 8 * bits
+    header = header_bytes(chunks, tokens, DIM, TOKEN_SCALE)
+    page_bytes = header_bytes(PAGE // CHUNK, PAGE, DIM, TOKEN_SCALE) + PAGE // 8 * bits
     pages += head.to(tl.int64) * head_stride
     anchor += head.to(tl.int64) * head_bytes + before * groups
     anchor += fixed + page.to(tl.int64) * page_bytes
@@ -112,10 +117,14 @@ def decode_tiles(
         mu = tl.load(tables + FRACTIONS + load_byte(scale_at, inside))
         sigma = tl.load(tables + SIGMAS + load_byte(scale_at + chunks * DIM, inside))
         at_row = chunk * HALF + row
-        high = load_planes(4, codes, residual, at_row, bits, places, channel, DIM, WIDTHS, FULL)
+        high = load_planes(
+            4, codes, residual, at_row, 4 * page_groups, bits, places, channel, DIM, WIDTHS, FULL
+        )
         low = high * 0
         if WIDTHS or FULL:
-            low = load_planes(0, codes, residual, at_row, bits, places, channel, DIM, WIDTHS, FULL)
+            low = load_planes(
+                0, codes, residual, at_row, 4 * page_groups, bits, places, channel, DIM, WIDTHS, FULL
+            )
         first, second = transposed(low, high, HALF, BLOCK)
         # The first four tokens of each eight, then the second.
         token = page * PAGE + chunk * CHUNK + 2 * row - (row & 3)
@@ -132,6 +141,7 @@ def decode_tiles(
             token,
             start,
             skip,
+            page * PAGE + tokens,
             block_size,
             block_stride,
             token_stride,
@@ -153,6 +163,7 @@ def decode_tiles(
             token + 4,
             start,
             skip,
+            page * PAGE + tokens,
             block_size,
             block_stride,
             token_stride,

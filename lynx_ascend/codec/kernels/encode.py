@@ -84,13 +84,13 @@ def added_halves(sums, ROWS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.conste
 
 
 @triton.jit
-def mean_of_halves(x, y, HALF: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr):
-    """Mean of a chunk's tokens, of which `x` and `y` hold the first and the second four of each eight.
+def sum_of_halves(x, y, HALF: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr):
+    """Sum of a chunk's tokens, of which `x` and `y` hold the first and the second four of each eight.
 
     Halves are added until one row is left, STEPS halvings before eight tokens are.
     """
     sums = added_halves(x, HALF, STEPS, BLOCK) + added_halves(y, HALF, STEPS, BLOCK)
-    return tl.reshape(added_halves(sums, 4, 2, BLOCK), (BLOCK,)) * (0.5 / HALF)
+    return tl.reshape(added_halves(sums, 4, 2, BLOCK), (BLOCK,))
 
 
 @triton.jit(do_not_specialize=["start", "sinks"])
@@ -149,11 +149,12 @@ def encode_tiles(
     inside = channel < DIM
 
     # Written so that the compiler sees what divides every offset, and joins bytes to words.
-    chunks = tl.minimum((groups - page * (PAGE // 8)) // (CHUNK // 8), PAGE // CHUNK)
-    tokens = chunks * CHUNK
+    page_groups = tl.minimum(groups - page * (PAGE // 8), PAGE // 8)
+    tokens = page_groups * 8
+    chunks = (tokens + (CHUNK - 1)) // CHUNK
     before, bits = head_bits(head, bits_before, DIM, WIDTHS)
-    header = header_bytes(chunks, DIM, CHUNK, TOKEN_SCALE)
-    page_bytes = header_bytes(PAGE // CHUNK, DIM, CHUNK, TOKEN_SCALE) + PAGE // 8 * bits
+    header = header_bytes(chunks, tokens, DIM, TOKEN_SCALE)
+    page_bytes = header_bytes(PAGE // CHUNK, PAGE, DIM, TOKEN_SCALE) + PAGE // 8 * bits
     pages += head.to(tl.int64) * head_stride
     anchor += head.to(tl.int64) * head_bytes + before * groups
     flag = anchor + page
@@ -165,13 +166,15 @@ def encode_tiles(
     # The exact sinks stand in the first tile as copies of the row behind them.
     copied = tl.where(page == 0, sinks, 0)
     first_token = page * PAGE
+    # A short chunk is read as if its last token went on.
+    last = first_token + tokens - 1
     row = tl.arange(0, HALF)
 
     lowest = tl.full([HALF, BLOCK], 3.0e38, tl.float32)
     highest = tl.full([HALF, BLOCK], -3.0e38, tl.float32)
     worst = tl.full([HALF, BLOCK], 0, tl.int32)
     for half in range(2 * chunks):
-        token = start + tl.maximum(first_token + half * HALF + row, copied)
+        token = start + tl.minimum(tl.maximum(first_token + half * HALF + row, copied), last)
         x, magnitude, code = read_rows(
             pages,
             block_ids,
@@ -215,7 +218,7 @@ def encode_tiles(
         x, magnitude, code = read_rows(
             pages,
             block_ids,
-            start + tl.maximum(token, copied),
+            start + tl.minimum(tl.maximum(token, copied), last),
             block_size,
             block_stride,
             token_stride,
@@ -230,7 +233,7 @@ def encode_tiles(
         y, magnitude, more = read_rows(
             pages,
             block_ids,
-            start + tl.maximum(token + 4, copied),
+            start + tl.minimum(tl.maximum(token + 4, copied), last),
             block_size,
             block_stride,
             token_stride,
@@ -244,8 +247,8 @@ def encode_tiles(
         )
         if TOKEN_SCALE:
             scales = anchor + header - tokens + token - first_token
-            tl.store(scales, code.to(tl.int8), mask=(row >= 0) & (part == 0))
-            tl.store(scales + 4, more.to(tl.int8), mask=(row >= 0) & (part == 0))
+            tl.store(scales, code.to(tl.int8), mask=(token <= last) & (part == 0))
+            tl.store(scales + 4, more.to(tl.int8), mask=(token <= last) & (part == 0))
         # Subtraction and division are monotone: no value leaves [0, 1], and extremes stay extremes.
         x = tl.div_rn(x - base[None, :], width[None, :])
         y = tl.div_rn(y - base[None, :], width[None, :])
@@ -253,7 +256,9 @@ def encode_tiles(
         high = tl.reduce(tl.maximum(x, y), 0, tl.standard._elementwise_max)
         center = (low + high) * 127.5
         if MEAN:
-            center = mean_of_halves(x, y, HALF, STEPS, BLOCK) * 255.0
+            there = (token <= last)[:, None]  # all eight tokens of a group are, or none
+            sums = sum_of_halves(tl.where(there, x, 0.0), tl.where(there, y, 0.0), HALF, STEPS, BLOCK)
+            center = tl.div_rn(sums, tl.minimum(tokens - chunk * CHUNK, CHUNK).to(tl.float32)) * 255.0
         mu_code = nearest_byte(center)
         mu = tl.load(tables + FRACTIONS + mu_code)
         sigma_code = sigma_codes(tl.maximum(high - mu, mu - low), tables)
@@ -265,5 +270,9 @@ def encode_tiles(
         b = code_bytes(tl.div_rn(y - mu[None, :], sigma[None, :]), tables, alpha, steepness, DEGREE)
         low, high = transposed(a, b, HALF, BLOCK)
         at_row = chunk * HALF + row
-        store_planes(low, 0, codes, residual, at_row, bits, places, channel, DIM, WIDTHS, RESIDUAL)
-        store_planes(high, 4, codes, residual, at_row, bits, places, channel, DIM, WIDTHS, RESIDUAL)
+        store_planes(
+            low, 0, codes, residual, at_row, 4 * page_groups, bits, places, channel, DIM, WIDTHS, RESIDUAL
+        )
+        store_planes(
+            high, 4, codes, residual, at_row, 4 * page_groups, bits, places, channel, DIM, WIDTHS, RESIDUAL
+        )

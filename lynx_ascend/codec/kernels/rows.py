@@ -21,11 +21,11 @@ def load_bits(pages, block_ids, token, block_size, block_stride, token_stride, c
 
 
 @triton.jit
-def header_bytes(chunks, DIM: tl.constexpr, CHUNK: tl.constexpr, TOKEN_SCALE: tl.constexpr):
+def header_bytes(chunks, tokens, DIM: tl.constexpr, TOKEN_SCALE: tl.constexpr):
     """Bytes of a tile in the anchor before its codes."""
     header = 4 * DIM + 2 * chunks * DIM
     if TOKEN_SCALE:
-        header = header + chunks * CHUNK
+        header = header + tokens
     return header
 
 
