@@ -82,6 +82,11 @@ def test_tokens(tokens, spec):
     check(laplacian(tokens, 2, 20, torch.bfloat16), spec)
 
 
+def test_a_short_chunk_keeps_to_its_bytes():
+    """Its codes are fewer bytes than the token scales of a whole chunk: those would reach into the next head."""
+    check(laplacian(72, 2, 3), V_SPEC)
+
+
 @pytest.mark.parametrize("chunk", [32, 64, 128, 256])
 @pytest.mark.parametrize("center", ["midrange", "mean"])
 def test_chunks_and_centers(chunk, center):
