@@ -30,7 +30,7 @@ inline size_t CodeStride(size_t dim) {
 // Bit by bit `yes` where the mask is 1, else `no`.
 template <class V>
 HWY_INLINE V Select(V mask, V yes, V no) {
-#if HWY_TARGET == HWY_AVX3
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
   return hn::IfVecThenElse(mask, yes, no);  // one instruction; elsewhere it may look at whole lanes only
 #else
   return hn::Or(hn::And(mask, yes), hn::AndNot(mask, no));

@@ -33,6 +33,7 @@ Channels::Channels(const std::vector<uint8_t>& widths) : dim(widths.size()), bit
     if (width < 1 || width > kCodeBits) throw std::invalid_argument("channel widths are 1 to 8 bits");
     bits += width;
     plain = plain && width == 4;
+    unknown.push_back(static_cast<uint8_t>((1 << (kCodeBits - width)) - 1));
     table_at.push_back(256 * width);
   }
   size_t anchor_at = 0, residual_at = 0;

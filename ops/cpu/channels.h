@@ -39,6 +39,7 @@ struct Channels {
   bool plain;                    // every width is 4
   bool whole;                    // every row is in one part
   std::array<Row, kCodeBits> rows;
+  std::vector<uint8_t> unknown;   // the bits of a channel's codes that are not in the anchor
   std::vector<int32_t> table_at;  // 256 * width, where a channel's values start in Tables::anchor_level
 };
 

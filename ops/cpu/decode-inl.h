@@ -11,6 +11,7 @@
 
 #include "bitplanes-inl.h"
 #include "hwy/cache_control.h"
+#include "levels-inl.h"
 #include "values-inl.h"
 
 #if HWY_TARGET != HWY_SCALAR  // never chosen: see kernels.cc
@@ -86,6 +87,11 @@ class Decoder {
     } else {
       u = hn::GatherIndex(d, tables_.level.data(), code);
     }
+    return FromLevel(d, u, t, scales);
+  }
+
+  // x of token t from its u.
+  HWY_INLINE hn::Vec<D> FromLevel(D d, hn::Vec<D> u, int t, const float* scales) const {
     u = Expand<D>(u, sigma_, mu_, width_, base_);
     return scales == nullptr ? u : hn::Mul(u, hn::Set(d, scales[t]));
   }
@@ -102,6 +108,21 @@ HWY_INLINE void DecodeGroup(D d, const Tile& tile, const Parameters& p, const ui
                             bool stream, void* const* rows) {
   const size_t lanes = hn::Lanes(d), dim = tile.dim, stride = CodeStride(dim);
   size_t c = 0;
+#if LYNX_BYTE_TABLES
+  if constexpr (hn::MaxLanes(D()) == 16 && kKnown != Known::kNibbles) {
+    const ByteLevels<kKnown == Known::kAll> levels(*tile.tables);
+    for (; c + 64 <= dim; c += 64) {
+      const Decoder<D, kKnown> of[4] = {{d, tile, p, c}, {d, tile, p, c + 16}, {d, tile, p, c + 32}, {d, tile, p, c + 48}};
+      for (int t = 0; t < kGroup; ++t) {
+        hn::Vec<D> x[4];
+        levels(codes + t * stride + c, tile.channels->unknown.data() + c, x);
+        for (int i = 0; i < 4; ++i) x[i] = of[i].FromLevel(d, x[i], t, scales);
+        WritePair(d, x[0], x[1], stream, static_cast<T*>(rows[t]) + c);
+        WritePair(d, x[2], x[3], stream, static_cast<T*>(rows[t]) + c + 32);
+      }
+    }
+  }
+#endif
   for (; c + 2 * lanes <= dim; c += 2 * lanes) {
     const Decoder<D, kKnown> first(d, tile, p, c), second(d, tile, p, c + lanes);
     for (int t = 0; t < kGroup; ++t) {

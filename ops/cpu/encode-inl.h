@@ -207,12 +207,20 @@ HWY_NOINLINE V Mean(D d, const float* x, int count, int chunk, V base, V width, 
   return hn::Div(hn::Load(d, sums), hn::Set(d, static_cast<float>(count)));
 }
 
+// The lowest byte of each lane.
+template <class D, class VI>
+HWY_INLINE hn::Vec<hn::Rebind<uint8_t, D>> LowBytes(D /*d*/, VI v) {
+#if HWY_TARGET == HWY_AVX3_DL  // whose TruncateTo takes the wrong bytes in Highway 1.0.3
+  if constexpr (hn::MaxLanes(D()) == 16) return {_mm512_cvtepi32_epi8(v.raw)};
+#endif
+  return hn::TruncateTo(hn::Rebind<uint8_t, D>(), hn::BitCast(hn::RebindToUnsigned<D>(), v));
+}
+
 // The code byte of every value of a chunk's `count` tokens, token by token `stride` bytes apart. Meanwhile memory fetches,
 // `offset` bytes from their start, the rows `next` that come later, unless that is null.
 template <class D, class Coder>
 HWY_INLINE void EncodeChunk(D d, const Coder& coder, const float* x, int count, size_t stride, uint8_t* codes,
                             const void* const* next, size_t offset) {
-  const hn::RebindToUnsigned<D> du;
   const hn::Rebind<uint8_t, D> du8;
   const size_t lanes = hn::Lanes(d);
   for (int t = 0; t < count; t += 2, x += 2 * lanes, codes += 2 * stride) {  // two, for their chains overlap
@@ -222,8 +230,8 @@ HWY_INLINE void EncodeChunk(D d, const Coder& coder, const float* x, int count, 
     }
     const auto a = coder(d, hn::Load(d, x));
     const auto b = coder(d, hn::Load(d, x + lanes));
-    hn::StoreU(hn::TruncateTo(du8, hn::BitCast(du, a)), du8, codes);
-    hn::StoreU(hn::TruncateTo(du8, hn::BitCast(du, b)), du8, codes + stride);
+    hn::StoreU(LowBytes(d, a), du8, codes);
+    hn::StoreU(LowBytes(d, b), du8, codes + stride);
   }
 }
 

@@ -32,6 +32,7 @@ Tables::Tables(double alpha, const std::vector<float>& full, const std::vector<f
   BuildCells(thresholds);
   FitCurve(alpha);
   BuildSigmaCells();
+  BuildBytes();
 }
 
 void Tables::BuildCells(const std::vector<float>& thresholds) {
@@ -103,6 +104,24 @@ void Tables::BuildSigmaCells() {
     sigma_code[i] = code;
     sigma_inside[i] = sigma[code] < high ? sigma[code] : kNever;
   }
+}
+
+void Tables::BuildBytes() {
+  const auto put = [](float value, uint8_t* table, int size) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    for (int k = 0; k < 4; ++k) table[k * size] = static_cast<uint8_t>(bits >> 8 * k);
+  };
+  for (int code = 0; code < 128; ++code) put(level[code], &level_bytes[code], 128);
+  middle_bytes.fill(0);
+  for (int width = 1; width <= 8; ++width) {
+    const int unknown = (1 << (8 - width)) - 1;
+    for (int code = 0; code < 128; code += unknown + 1) {
+      const int first = std::max(code - kBias, 0), last = std::min((code | unknown) - kBias, kLevels);
+      if (first <= last) put(anchor_level[256 * width + code], &middle_bytes[first + last], 256);
+    }
+  }
+  for (int i = 0; i < 64; ++i) byte_order[i] = static_cast<uint8_t>(i % 16 / 4 * 16 + i / 16 * 4 + i % 4);
 }
 
 }  // namespace lynx

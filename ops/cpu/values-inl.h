@@ -84,7 +84,7 @@ HWY_INLINE void WriteValues(D d, hn::Vec<D> v, float* p) {
   hn::StoreU(v, d, p);
 }
 
-#if HWY_TARGET == HWY_AVX3
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 // The 16-bit values of two vectors, in order.
 template <class D>
 HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> HalvesOf(D d, hn::Vec<D> low, hn::Vec<D> high, const Bfloat16*) {
@@ -103,7 +103,7 @@ HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> HalvesOf(D d, hn::Vec<D> low, h
 // Two neighbouring vectors. `stream`: past the caches; p then starts a line.
 template <class D, class T>
 HWY_INLINE void WritePair(D d, hn::Vec<D> low, hn::Vec<D> high, bool stream, T* p) {
-#if HWY_TARGET == HWY_AVX3
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
   if constexpr (sizeof(T) == 2 && hn::MaxLanes(D()) == 16) {
     const auto line = HalvesOf(d, low, high, p);
     const hn::DFromV<decltype(line)> dline;

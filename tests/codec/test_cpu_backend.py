@@ -138,6 +138,32 @@ def test_chunks(target, chunk, dtype):
 
 
 @built
+@pytest.mark.parametrize("dim", [5, 64, 80, 128])
+def test_codes_that_no_encoder_writes(target, dim):
+    """Whatever the bytes, both decode them alike: here codes are random, also those that stand for no magnitude."""
+    plane, codec = laplacian(256, 12, dim, torch.float32), get_codec("lynx", CodecSpec(sinks=0))
+    for spec in (K_SPEC, replace(V_SPEC, widths=random_widths(12, dim))):
+        good = codec.encode(plane, spec)
+        generator = torch.Generator().manual_seed(3)
+        anchor = torch.randint(256, good.anchor.shape, generator=generator, dtype=torch.uint8)
+        residual = torch.randint(256, good.residual.shape, generator=generator, dtype=torch.uint8)
+        tile, header = 64, 4 * dim + 2 * 256 // spec.chunk * dim
+        for head in range(12):  # what is not a code stays
+            size = header + (256 if spec.token_scale else 0) + 32 * spec.anchor_bits(head, dim)
+            anchor[tile - 64 : tile + header] = good.anchor[tile - 64 : tile + header]
+            tile += size + 64
+        out = torch.zeros_like(plane)
+        for rest in (None, residual):
+            assert cpu.decode(codec, PagedSegment.of(out), spec, anchor, rest)
+            wanted = (
+                codec.decode_anchor(good.shape, spec, anchor)
+                if rest is None
+                else codec.decode_full(good.shape, spec, anchor, rest)
+            )
+            assert same_bits(out, wanted)
+
+
+@built
 def test_streams_of_exact_length(target):
     """Nothing is read beyond the streams, nor written: what stands around them stays."""
     plane, dim = laplacian(96, 3, 40, torch.bfloat16), 40
