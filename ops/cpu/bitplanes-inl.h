@@ -100,16 +100,17 @@ inline void Merge(const Row& row, const uint8_t* anchor, const uint8_t* residual
 // Bytes of scratch that WritePlanes and JoinRows need: eight rows, and a row and 16 bytes for each part.
 inline size_t PlaneScratch(size_t dim) { return (kCodeBits + 2) * CodeStride(dim) + 2 * kRowBlock; }
 
-// Starts of vectors over [0, dim): whole ones, the last over its neighbour if need be. `dim` of a lane's vector or more.
+// Starts of vectors over [0, dim), where at least one fits: the last may overlap its neighbour.
 HWY_INLINE size_t NextStart(size_t c, size_t lanes, size_t dim) {
   return c + lanes >= dim ? dim : std::min(c + lanes, dim - lanes);
 }
 
-// `codes`: rows of CodeStride(dim) bytes, of a whole number of groups of tokens. `residual` is null where it is dropped.
+// `codes`: a row of CodeStride(dim) bytes for each token, of whole groups of them. `residual` is null where it is dropped.
 inline void WritePlanes(const Channels& channels, const uint8_t* codes, size_t tokens, uint8_t* anchor,
                         uint8_t* residual, uint8_t* scratch) {
   const Bytes d;
-  const size_t dim = channels.dim, stride = CodeStride(dim), lanes = hn::Lanes(d), rest = kCodeBits * dim - channels.bits;
+  const size_t dim = channels.dim, stride = CodeStride(dim), lanes = hn::Lanes(d);
+  const size_t rest = kCodeBits * dim - channels.bits;
   const bool narrow = dim < lanes;
   const uint8_t* const anchor_end = anchor + tokens / kGroup * channels.bits;
   uint8_t* const aside = scratch + kCodeBits * stride;

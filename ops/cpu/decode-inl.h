@@ -112,7 +112,8 @@ HWY_INLINE void DecodeGroup(D d, const Tile& tile, const Parameters& p, const ui
   if constexpr (hn::MaxLanes(D()) == 16 && kKnown != Known::kNibbles) {
     const ByteLevels<kKnown == Known::kAll> levels(*tile.tables);
     for (; c + 64 <= dim; c += 64) {
-      const Decoder<D, kKnown> of[4] = {{d, tile, p, c}, {d, tile, p, c + 16}, {d, tile, p, c + 32}, {d, tile, p, c + 48}};
+      const Decoder<D, kKnown> of[4] = {
+          {d, tile, p, c}, {d, tile, p, c + 16}, {d, tile, p, c + 32}, {d, tile, p, c + 48}};
       for (int t = 0; t < kGroup; ++t) {
         hn::Vec<D> x[4];
         levels(codes + t * stride + c, tile.channels->unknown.data() + c, x);

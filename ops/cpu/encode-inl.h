@@ -216,7 +216,7 @@ HWY_INLINE hn::Vec<hn::Rebind<uint8_t, D>> LowBytes(D /*d*/, VI v) {
   return hn::TruncateTo(hn::Rebind<uint8_t, D>(), hn::BitCast(hn::RebindToUnsigned<D>(), v));
 }
 
-// The code byte of every value of a chunk's `count` tokens, token by token `stride` bytes apart. Meanwhile memory fetches,
+// The code byte of every value of a chunk's `count` tokens, `stride` bytes from token to token. Meanwhile memory fetches,
 // `offset` bytes from their start, the rows `next` that come later, unless that is null.
 template <class D, class Coder>
 HWY_INLINE void EncodeChunk(D d, const Coder& coder, const float* x, int count, size_t stride, uint8_t* codes,

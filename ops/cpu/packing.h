@@ -29,8 +29,8 @@ class Packing {
   std::vector<int32_t> pair_place_, pair_source_;  // the same of pairs of values, if these stay together; else empty
 };
 
-// to[i] = from[index[i]] for i below `count`, with values of `item` bytes, 2 or 4. With 2, from[index[i] ^ 1] must be there
-// as well. `stream`: past the caches, where `to` allows it.
+// to[i] = from[index[i]] for i below `count`, with values of `item` bytes, 2 or 4. With 2, from[index[i] ^ 1] must be
+// there as well. `stream`: past the caches, where `to` allows it.
 void Permute(const int32_t* index, size_t count, size_t item, const void* from, void* to, bool stream);
 
 }  // namespace lynx

@@ -66,7 +66,7 @@ class Layout {
   std::vector<size_t> anchors_, residuals_;
 };
 
-// Nothing is read or written before this: what the kernels index with is in range from here on, whoever filled the table.
+// Nothing is read or written before this: from here on what the kernels index with is in range, whoever filled the table.
 void Check(const Coding& coding, const Pages& pages, const Segment& segment) {
   if (coding.heads.empty() || coding.dim < 1) throw std::invalid_argument("a plane needs heads and channels");
   if (coding.chunk < kGroup || coding.chunk % kGroup || coding.page < coding.chunk || coding.page % coding.chunk) {

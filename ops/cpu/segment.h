@@ -23,8 +23,8 @@ struct Coding {
   bool has_residual;
 };
 
-// Tokens [start, start + tokens) of a sequence. The first `coded` stand in tiles; the others, and the first `sinks`, are
-// exact rows.
+// Tokens [start, start + tokens) of a sequence. The first `coded` stand in tiles; the others, and the first `sinks`,
+// are exact rows.
 struct Segment {
   int64_t start;
   int64_t tokens;

@@ -24,8 +24,8 @@ class Tables {
   alignas(64) std::array<float, 256> level;
   alignas(64) std::array<float, 9 * 256> anchor_level;
   alignas(64) std::array<float, 16> nibble_level;
-  // The same, byte by byte (the lowest first), for vectors that look up bytes: of the 128 codes that are not negative, and
-  // of the value in the middle of two magnitudes, at their sum.
+  // The same, byte by byte (the lowest first), for vectors that look up bytes: of the 128 codes that are not negative;
+  // and the value in the middle of two magnitudes, at their sum.
   alignas(64) std::array<uint8_t, 4 * 128> level_bytes;
   alignas(64) std::array<uint8_t, 4 * 256> middle_bytes;
   alignas(64) std::array<uint8_t, 64> byte_order;  // see levels-inl.h
