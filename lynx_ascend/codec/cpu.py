@@ -133,8 +133,8 @@ def _pages(module: Any, pages: PagedPlane, block_ids: Tensor) -> Any:
 
 
 def _packing(place: Tensor) -> Any:
-    """The tables of a packed cache; kept as long as ``place`` is, and unless it is written to."""
-    version = place._version
+    """The tables of a packed cache; kept as long as ``place`` is, and unless torch knows that it was written to."""
+    version = -1 if place.is_inference() else place._version
     found = _PACKINGS.get(place)
     if found is None or found[0] != version:
         found = _PACKINGS[place] = (version, _module().Packing(place.data_ptr(), place.numel()))

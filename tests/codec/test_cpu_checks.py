@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lynx_ascend.codec import K_SPEC, V_SPEC, CodecSpec, PlaneShape, backends, cpu, get_codec
+from lynx_ascend.codec import K_SPEC, V_SPEC, CodecSpec, PlaneShape, backends, cpu, get_codec, ops
 from lynx_ascend.codec.pages import PagedPlane
 from lynx_ascend.codec.segment import PagedSegment
 from lynx_ascend.errors import CodecError
@@ -111,6 +111,22 @@ def test_a_packing_is_a_permutation(wrong):
         MODULE.Packing(place.data_ptr(), 16)
     with pytest.raises(ValueError, match="at least one"):
         MODULE.Packing(place.data_ptr(), 0)
+
+
+@built
+def test_the_tables_of_a_packing_are_made_once(monkeypatch):
+    """The operators hand on the very tensor; one of inference mode has no version to look at."""
+    codec, plane = get_codec("lynx"), laplacian(96, 2, 8, torch.bfloat16)
+    made, make = [], MODULE.Packing
+    monkeypatch.setattr(MODULE, "Packing", lambda *place: made.append(place) or make(*place))
+    with torch.inference_mode():
+        pages = PagedPlane(torch.zeros(2, 2, 48 * 8, dtype=torch.bfloat16), 8, torch.arange(48 * 8).flip(0))
+        segment = PagedSegment(pages, torch.tensor([1, 0]), 0, 96)
+        segment.scatter(plane)
+        for _ in range(3):
+            encoded = ops.encode(segment, codec, K_SPEC)
+        assert torch.equal(encoded.anchor, codec.encode(plane, K_SPEC).anchor)
+    assert len(made) == 1
 
 
 @built
