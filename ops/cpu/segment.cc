@@ -140,9 +140,10 @@ bool EncodeSegment(const Coding& coding, const Pages& pages, const Segment& segm
     std::copy(exact.begin(), exact.end(), anchor + layout.Exact(head));
   }
   std::atomic<bool> raw{false};
+  // The heads of a page one after the other, here and below: their rows are neighbours, in the same pages of memory.
   Share(layout.tiles * heads, threads, [&](int64_t i, Worker& worker) {
     if (raw.load(std::memory_order_relaxed)) return;
-    const int64_t head = i / layout.tiles, page = i % layout.tiles, first = page * coding.page;
+    const int64_t head = i % heads, page = i / heads, first = page * coding.page;
     const Tile tile = layout.TileAt(head, page);
     worker.rows.resize(tile.tokens);
     void** next = nullptr;
@@ -150,10 +151,10 @@ bool EncodeSegment(const Coding& coding, const Pages& pages, const Segment& segm
       rows.Fill(head, first, tile.tokens, worker.rows.data());
       const int64_t after = i + std::max(1, threads);
       if (after < layout.tiles * heads &&
-          layout.TileAt(after / layout.tiles, after % layout.tiles).tokens >= tile.tokens) {
+          layout.TileAt(after % heads, after / heads).tokens >= tile.tokens) {
         worker.next.resize(tile.tokens);
         next = worker.next.data();
-        rows.Fill(after / layout.tiles, after % layout.tiles * coding.page, tile.tokens, next);
+        rows.Fill(after % heads, after / heads * coding.page, tile.tokens, next);
       }
     } else {
       worker.packed.resize(tile.tokens * layout.row);
@@ -199,7 +200,7 @@ bool DecodeSegment(const Coding& coding, const Pages& pages, const Segment& segm
                exact.data() + (segment.sinks + first_last - layout.coded) * layout.row);
   }
   Share(layout.tiles * heads, threads, [&](int64_t i, Worker& worker) {
-    const int64_t head = i / layout.tiles, page = i % layout.tiles, first = page * coding.page;
+    const int64_t head = i % heads, page = i / heads, first = page * coding.page;
     const Tile tile = layout.TileAt(head, page);
     const int64_t from = std::max(skip, page == 0 ? segment.sinks : 0);  // exact rows and shared blocks keep theirs
     if (from >= first + tile.tokens) return;
