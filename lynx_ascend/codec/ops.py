@@ -1,8 +1,8 @@
 """``torch.ops.lynx_ascend``: the one door to the codec, for tensors of any device.
 
 A segment is named by its pages (docs of ``PagedPlane``) and tokens, a codec by its name and settings, so that the
-schemas hold plain values only. On a CPU the C++ codec does the work if it was built, on CUDA the Triton kernels if triton is
-installed, else the reference (``codec.backends``). Meta gives sizes.
+schemas hold plain values only. On a CPU the C++ codec does the work if it was built, on CUDA the Triton kernels if
+triton is installed, else the reference (``codec.backends``). Meta gives sizes.
 
 On CUDA nothing waits for the device. ``encode`` gives the regular layout, in which a tile that must be raw is flagged
 but not replaced, since sizes would depend on values; ``encode_to_host`` looks at the flags when the bytes are on the
