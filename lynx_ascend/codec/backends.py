@@ -6,6 +6,7 @@ not take, the reference in torch.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from lynx_ascend import envs
@@ -16,6 +17,8 @@ from lynx_ascend.codec.raw import cut_raw, flagged
 from lynx_ascend.codec.segment import PagedSegment
 from lynx_ascend.codec.spec import PlaneSpec
 from lynx_ascend.errors import CodecError, ConfigError
+
+_HOST = torch.device("cpu")
 
 
 def host_backend() -> str:
@@ -38,7 +41,7 @@ def encode(codec: Codec, segment: PagedSegment, spec: PlaneSpec, *, threads: int
         encoded = cpu.encode(codec, segment, spec, threads)
         if encoded is not None:
             return encoded
-    return codec.encode(segment.gather(), spec, first_token=segment.start, recent=segment.recent)
+    return _encode_reference(codec, segment, spec)
 
 
 def decode(
@@ -68,7 +71,7 @@ def encode_cuda(codec: Codec, segment: PagedSegment, spec: PlaneSpec) -> Encoded
     """
     if isinstance(codec, LynxCodec) and cuda.handles(codec, segment, spec):
         return cuda.encode(codec, segment, spec)
-    return codec.encode(segment.gather(), spec, first_token=segment.start, recent=segment.recent)
+    return _encode_reference(codec, segment, spec)
 
 
 def to_host(codec: Codec, segment: PagedSegment, spec: PlaneSpec, encoded: EncodedPlane) -> EncodedPlane:
@@ -80,9 +83,7 @@ def to_host(codec: Codec, segment: PagedSegment, spec: PlaneSpec, encoded: Encod
     if isinstance(codec, LynxCodec) and cuda.handles(codec, segment, spec):
         layout = codec.layout(segment.shape, spec)
         if flagged(layout, host.anchor):
-            return codec.encode(
-                segment.gather().cpu(), spec, first_token=segment.start, recent=segment.recent
-            )
+            return _encode_reference(codec, segment, spec, _HOST)
     return host
 
 
@@ -108,6 +109,14 @@ def decode_cuda(
             cuda.decode(codec, segment, spec, anchor, residual, skip)
             return
     _decode_reference(codec, segment, spec, anchor, residual, skip)
+
+
+def _encode_reference(
+    codec: Codec, segment: PagedSegment, spec: PlaneSpec, device: torch.device | None = None
+) -> EncodedPlane:
+    """``device``: where to encode; None: where the pages are."""
+    values = segment.gather().to(device or segment.pages.values.device)
+    return codec.encode(values, spec, first_token=segment.start, recent=segment.recent)
 
 
 def _decode_reference(

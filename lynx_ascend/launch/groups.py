@@ -38,7 +38,6 @@ def kill(group: int, wait_s: float = 5.0) -> bool:
         signal_all(group, signal.SIGKILL)
         if time.monotonic() > end:
             return False
-        time.sleep(
-            0.02
-        )  # not our own children, so no `wait`; what they forked meanwhile is seen by looking again
+        # Not our own children, so there is no `wait`; what they forked meanwhile is seen by looking again.
+        time.sleep(0.02)
     return True

@@ -191,4 +191,4 @@ class Pair:
             if not any(held.values()):
                 return
             assert time.monotonic() < end, f"still held: { {k: v for k, v in held.items() if v} }"
-            time.sleep(0.25)
+            time.sleep(0.25)  # an engine tells what it holds only when asked
